@@ -14,7 +14,7 @@ from tests.in_turn import one_in
 from tests.vm.tensorcore_jit import CompiledMma
 from weft.core.errors import Unsupported
 from weft.vm.emit.tensorcore import tensorcore_ir
-from weft.vm.mma_kind import FORMATS, MmaKind
+from weft.vm.mma_kind import FORMATS, WGMMA, MmaKind
 from weft.vm.reference.tensorcore import mma, to_float64
 
 Array = NDArray[Any]
@@ -121,12 +121,51 @@ def test_without_avx512(kind: MmaKind) -> None:
         assert_same(compiled(a, b, c), mma(a, b, c, kind=kind), f"{kind.label} {regime}")
 
 
-@pytest.mark.parametrize("kind", [k for k in FLOAT_KINDS if not k.is_fp8], ids=lambda kind: kind.label)
-def test_hopper_rule(kind: MmaKind) -> None:
-    compiled = CompiledMma(kind, arch="sm_90")
+LATER = [
+    *((kind, "sm_90") for kind in FLOAT_KINDS),
+    *((kind, "sm_120") for kind in FLOAT_KINDS if kind.is_fp8),
+    *((kind, WGMMA) for kind in FLOAT_KINDS if kind.is_fp8 and kind.k == 32),
+]
+"""The rules of sm_120 and of wgmma are those of sm_90, except for fp8."""
+
+
+@pytest.mark.parametrize("rule", one_in(3, LATER), ids=lambda rule: f"{rule[0].label}-{rule[1]}")
+def test_rules_of_hopper_and_blackwell(rule: tuple[MmaKind, str]) -> None:
+    """Sums of 16 and 32 products may leave 32 bits: the largest values are among the regimes."""
+    kind, arch = rule
+    compiled = CompiledMma(kind, arch=arch)
     for regime in REGIMES:
-        a, b, c = random_tiles(kind, regime, 100, seed=3)
-        assert_same(compiled(a, b, c), mma(a, b, c, kind=kind, arch="sm_90"), f"{kind.label} {regime}")
+        a, b, c = random_tiles(kind, regime, 200, seed=3)
+        assert_same(compiled(a, b, c), mma(a, b, c, kind=kind, arch=arch), f"{kind.label} {arch} {regime}")
+
+
+def test_a_sum_that_leaves_32_bits() -> None:
+    """16 products of nearly 4 and an accumulator: 2^31 units of 2^-25 and more, in both signs; one less fits."""
+    near_two = np.array([0x3FFF], np.uint16)  # 1.999 in f16
+    compiled = CompiledMma(F16, arch="sm_90")
+    a, b = np.resize(near_two, (4, 16, 16)), np.resize(near_two, (4, 16, 8))
+    b[1] |= 0x8000
+    b[2:, 7] = 0x3C00  # one product of 1.999 instead of 3.998
+    b[3] |= 0x8000
+    for accumulator in (0.0, 3.9, -3.9):
+        c = np.full((4, 16, 8), np.float32(accumulator)).view(np.uint32)
+        expected = mma(a, b, c, kind=F16, arch="sm_90")
+        assert_same(compiled(a, b, c), expected, f"{accumulator}")
+        exact = np.einsum("tmk,tkn->tmn", *(x.view(np.float16).astype(np.float64) for x in (a, b))) + c.view(np.float32)
+        np.testing.assert_allclose(expected.view(np.float32), exact, rtol=2**-22)
+
+
+def test_fp8_of_sm_90_is_two_products_of_halves_and_a_sum() -> None:
+    """Values that tell this from a fused sum: the halves cancel before a small C is added, and C keeps all its bits."""
+    a, b = np.zeros((1, 16, 32), np.uint8), np.zeros((1, 32, 8), np.uint8)
+    a[:, :, 0], a[:, :, 2] = 0x7E, 0xFE  # 448 in the first half, -448 in the second
+    b[:] = 0x7E
+    c = np.full((1, 16, 8), np.float32(2**-40 + 2**-60)).view(np.uint32)
+    assert (mma(a, b, c, kind=E4M3, arch="sm_90") == c).all()
+    assert (mma(a, b, c, kind=E4M3, arch="sm_120") == 0).all()
+    c[:] = np.float32(1 + 2**-23).view(np.uint32)
+    a[:, :, 2], b[:] = 0, 0x38  # 448 * 1
+    assert (mma(a, b, c, kind=E4M3, arch="sm_90").view(np.float32) == np.float32(449)).all()
 
 
 @pytest.mark.parametrize("kind", INTEGER_KINDS, ids=lambda kind: kind.label)

@@ -43,6 +43,8 @@ FORMATS = {
 }
 INTEGER_TYPES = ("s8", "u8")
 STORAGE_BITS = {**{name: fmt.storage_bits for name, fmt in FORMATS.items()}, "s8": 8, "u8": 8, "s32": 32}
+WGMMA = "wgmma"
+"""In place of an architecture: the warpgroup instructions of sm_90a, whose fp8 rule is not that of its `mma.sync`."""
 ZERO_EXPONENT = -126  # the exponent of a zero operand, in every format
 
 
@@ -118,15 +120,28 @@ def check_kind(kind: MmaKind) -> None:
 def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
     """Return the rule of a floating-point kind (not f64, whose rule is in vm/reference/tensorcore.py)."""
     check_kind(kind)
-    if kind.is_fp8:
-        if arch != "sm_89":  # Hopper's 13-bit rule is published for wgmma, not for mma.sync
-            raise Unsupported(f"mma {kind.label} on {arch}: its rounding is known for sm_89 only")
+    if kind.is_fp8 and arch == "sm_89":
         return FusedRule(step_k=16, fraction_bits=13, result_bits=13)
+    if kind.is_fp8 and arch == WGMMA:
+        return FusedRule(step_k=kind.k, fraction_bits=13, result_bits=13)
+    if kind.is_fp8 and arch != "sm_120":
+        raise Unsupported(f"mma {kind.label} on {arch}: its rounding is not known")
     if arch in ("sm_80", "sm_86", "sm_87", "sm_89"):
         return FusedRule(step_k=4 if kind.a_type == "tf32" else 8, fraction_bits=24, result_bits=23)
-    if arch in ("sm_90", "sm_90a"):
+    if arch in ("sm_90", "sm_120", WGMMA):
         return FusedRule(step_k=kind.k, fraction_bits=25, result_bits=23)
     raise Unsupported(f"tensor-core rounding of {arch}")
+
+
+def half_kind(kind: MmaKind, arch: str) -> MmaKind | None:
+    """Return the kind that computes each half of an fp8 `mma`, if the architecture has no instruction for it.
+
+    On sm_90 ptxas (13.0, 13.4) converts bytes 0 and 1 of every word to f16 and multiplies them with C = 0, then bytes
+    2 and 3, which it adds to that, and then adds C with one rounding.
+    """
+    if not kind.is_fp8 or arch != "sm_90":
+        return None
+    return MmaKind(kind.m, kind.n, kind.k // 2, "f16", "f16", kind.c_type, kind.d_type)
 
 
 @dataclass(frozen=True)
@@ -160,6 +175,7 @@ def wmma_parts(m: int, n: int, k: int, *, a_type: str, c_type: str) -> tuple[Wmm
 __all__ = [
     "FORMATS",
     "INTEGER_TYPES",
+    "WGMMA",
     "ZERO_EXPONENT",
     "FloatFormat",
     "FusedRule",
@@ -167,5 +183,6 @@ __all__ = [
     "WmmaPart",
     "check_kind",
     "fused_rule",
+    "half_kind",
     "wmma_parts",
 ]

@@ -8,7 +8,7 @@ from weft.ptx.module import WIDTH, Imm, Instruction, Operand, Vec
 
 from ..ir import LANES, Value, const, element, vec
 from ..mma_kind import wmma_parts
-from ..runtime.tiles import transposed
+from ..runtime.shape import transposed
 from .kernel_contract import KernelContract
 from .mbarrier import shared_address
 from .sync import first_lane

@@ -7,9 +7,9 @@ Each pointer names consecutive warp registers (32 x i32 each, f64: 32 x i64, 64-
 The meaning is that of weft.vm.reference.tensorcore. The work is laid out for 16-lane vectors of C in its register
 order (tensorcore_operands.py). `hardware` mode computes, per element and step,
     E = max exponent, S = sum over k of trunc(a b 2^(F - E)) + trunc(c 2^(F - E)), d = round(S) 2^(E - F)
-in f32 and i32, where every product and scaling is exact. Tiles for which this is not possible (infinity, NaN,
-exponents near the ends of f32's range) are found by a few running vector tests and computed by a scalar integer loop
-(tensorcore_exact.py).
+in f32 and i32, where every product and scaling is exact. If S may need more than 32 bits, it is computed in parts.
+Tiles for which this is not possible (infinity, NaN, exponents near the ends of f32's range, parts whose sum overflows)
+are found by a few running vector tests and computed by a scalar integer loop (tensorcore_exact.py).
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from math import nan
 from weft.core.errors import UsageError
 from weft.vm.emit.rounding import directed
 from weft.vm.emit.tensorcore_exact import exact_function
+from weft.vm.emit.tensorcore_halves import halves_body
 from weft.vm.emit.tensorcore_operands import (
     F32,
     I16,
@@ -46,7 +47,7 @@ from weft.vm.emit.tensorcore_operands import (
     umin,
 )
 from weft.vm.ir import Builder, Value, const, lanes_of, module_text, vec
-from weft.vm.mma_kind import FORMATS, FusedRule, MmaKind, check_kind, fused_rule
+from weft.vm.mma_kind import FORMATS, FusedRule, MmaKind, check_kind, fused_rule, half_kind
 from weft.vm.runtime.shape import ATTRIBUTES, Variable, when
 
 PARAMETERS = [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c")]
@@ -82,6 +83,12 @@ def tensorcore_ir(
         raise UsageError(f"tensor-core mode {mode!r}; use 'hardware' or 'ieee'")
     if not 1 <= count <= MOST_SETS:
         raise UsageError(f"{count} tensor-core instructions at once; at most {MOST_SETS}")
+    functions = _functions(kind, mode, arch, count, embedded_rounding)
+    return functions[0].name, module_text(functions)
+
+
+def _functions(kind: MmaKind, mode: str, arch: str, count: int, embedded_rounding: bool) -> list[Builder]:
+    """Return the function of a kind, and those that it calls."""
     fused = not kind.is_integer and kind.a_type != "f64"
     name = f"weft.mma.{kind.label}"
     if fused:
@@ -97,17 +104,16 @@ def tensorcore_ir(
         f64_body(b, kind, sets)
     elif mode == "ieee":
         _ieee_body(b, kind, count)
+    elif (halves := half_kind(kind, arch)) is not None:
+        functions += _functions(halves, mode, arch, 1, embedded_rounding)
+        halves_body(b, kind, functions[1].name, sets)
     else:
         rule = fused_rule(kind, arch)
         exact = exact_function(f"{name}.exact", kind, rule)
         functions.append(exact)
-        if _sums_fit_i32(rule):
-            _fused_body(b, _Fused(kind, rule, embedded_rounding), exact.name, sets, count)
-        else:
-            with sets as here:
-                b.call(exact.name, "void", [here.d, b.param("a"), here.b, here.c])
+        _fused_body(b, _Fused(kind, rule, embedded_rounding), exact.name, sets, count)
     b.ret()
-    return name, module_text(functions)
+    return functions
 
 
 def operand_bytes(rows: int, columns: int, type_name: str) -> int:
@@ -139,8 +145,10 @@ def each_sets(b: Builder, kind: MmaKind, count: int, together: int) -> Iterator[
         ]
 
 
-def _sums_fit_i32(rule: FusedRule) -> bool:
-    return rule.step_k * (4 << rule.fraction_bits) + (2 << rule.fraction_bits) < 1 << 31
+def _products_per_sum(rule: FusedRule) -> int:
+    """Return how many products, a power of two, and an accumulator always fit an i32."""
+    most = ((1 << 31) - 1 - (2 << rule.fraction_bits)) // (4 << rule.fraction_bits)
+    return int(2 ** (most.bit_length() - 1))
 
 
 def _ieee_body(b: Builder, kind: MmaKind, count: int) -> None:
@@ -237,6 +245,8 @@ class _Running:
         self.largest = Variable(b, const(I32, 0))
         self.smallest = Variable(b, const(I32, -1))
         self.smallest_c = Variable(b, const(I32, -1))
+        self.overflow: Variable | None = None
+        """The sign is set where a sum of sums does not fit an i32."""
 
     def see_accumulator(self, c: Value) -> None:
         below = self.b.op("add", self.b.op("shl", c, const(I32, 1)), const(I32, -1))
@@ -246,11 +256,21 @@ class _Running:
         self.largest.set(umax(self.b, self.largest.get(), exponent))
         self.smallest.set(umin(self.b, self.smallest.get(), exponent))
 
+    def see_sum(self, total: Value, *parts: Value) -> None:
+        """Note whether the sum of two parts overflowed: then its sign is that of neither."""
+        b = self.b
+        if self.overflow is None:
+            self.overflow = Variable(b, const(I32, 0))
+        lost = b.op("and", *(b.op("xor", part, total) for part in parts))
+        self.overflow.set(b.op("or", self.overflow.get(), lost))
+
     def needs_exact(self, code: OperandCode, operands: Tests) -> Value:
         """Return all tests as one i1."""
         b = self.b
         too_high = b.icmp("uge", self.largest.get(), const(I32, HIGHEST << 23))
         tests = [*operands.special, any_lane(b, too_high)]
+        if self.overflow is not None:
+            tests.append(any_lane(b, b.icmp("slt", self.overflow.get(), const(I32, 0))))
         if code.kind.c_type == "f32":
             tests.append(any_lane(b, b.icmp("ult", self.smallest_c.get(), const(I32, (LOWEST << 24) - 1))))
         if not code.narrow:
@@ -276,7 +296,11 @@ def _group(
                 running.see_accumulator(c)
             exponent = _step_exponent(b, code, packed, n, c)
             running.see_exponent(exponent)
-            total = _aligned_sum(b, code, a, operand, n, c, exponent, step, rule)
+            total, *others = _aligned_sums(b, code, a, operand, n, c, exponent, step, rule)
+            for other in others:
+                both = b.op("add", total, other)
+                running.see_sum(both, total, other)
+                total = both
             values[n] = _rounded(b, how, total, exponent)
     return values
 
@@ -312,7 +336,7 @@ def _step_exponent(b: Builder, code: OperandCode, packed: Value, n: int, c: Valu
     return umax(b, exponent, products)
 
 
-def _aligned_sum(
+def _aligned_sums(
     b: Builder,
     code: OperandCode,
     a: Decoded,
@@ -322,18 +346,22 @@ def _aligned_sum(
     exponent: Value,
     step: range,
     rule: FusedRule,
-) -> Value:
-    """Return S: every term times 2^(F - E), truncated toward zero, added as integers."""
+) -> list[Value]:
+    """Return S in parts: every term times 2^(F - E), truncated toward zero, added as integers."""
     parity, half = (n // 2, n % 2) if code.narrow else (n, 0)
     bits = b.op("sub", const(I32, (254 + rule.fraction_bits) << 23), exponent)
     scale = b.cast("bitcast", bits, F32)
+    parts: list[Value] = []
     total = b.cast("fptosi", b.op("fmul", b.cast("bitcast", c, F32), scale), I32)
-    for k in step:
+    for number, k in enumerate(step):
+        if number and number % _products_per_sum(rule) == 0:
+            parts.append(total)
+            total = const(I32, 0)
         x = b.load(F32, b.offset(a.floats, 256 * k + 64 * half), align=64)
         y = four_columns(b, "float", b.offset(operand.floats, code.b_float_offset(k) + 16 * parity))
         term = b.op("fmul", b.op("fmul", x, y), scale)
         total = b.op("add", total, b.cast("fptosi", term, I32))
-    return total
+    return [*parts, total]
 
 
 def _rounded(b: Builder, how: _Fused, total: Value, exponent: Value) -> Value:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import UsageError
-from weft.vm.mma_kind import FORMATS, ZERO_EXPONENT, FloatFormat, FusedRule, MmaKind, check_kind, fused_rule
+from weft.vm.mma_kind import FORMATS, ZERO_EXPONENT, FloatFormat, FusedRule, MmaKind, check_kind, fused_rule, half_kind
 
 from .exact import sum_sign
 
@@ -234,6 +234,23 @@ def _fused_chain(a: Array, b: Array, c: Array, kind: MmaKind, rule: FusedRule) -
     return c.astype(np.uint16 if kind.d_type == "f16" else np.uint32)
 
 
+def _by_halves(a: Array, b: Array, c: Array, kind: MmaKind, halves: MmaKind, rule: FusedRule) -> Array:
+    """Return fp8 products by f16 ones: k = 0 and 1 of every four, then the others, then C is added."""
+    with np.errstate(invalid="ignore"):
+        x, y = (
+            to_float64(bits, FORMATS[name]).astype(np.float16).view(np.uint16)
+            for bits, name in ((a, kind.a_type), (b, kind.b_type))
+        )
+    total = np.zeros_like(c)
+    first = np.arange(kind.k) % 4 < 2
+    for chosen in (first, ~first):
+        total = _fused_chain(x[..., chosen], y[..., chosen, :], total, halves, rule)
+    dtype, nan = (np.float16, NAN_F16) if kind.d_type == "f16" else (np.float32, NAN_F32)
+    with np.errstate(all="ignore"):
+        added = total.view(dtype) + c.view(dtype)
+    return np.asarray(np.where(np.isnan(added), total.dtype.type(nan), added.view(total.dtype)))
+
+
 def mma(a: Array, b: Array, c: Array, *, kind: MmaKind, arch: str = "sm_89", mode: str = "hardware") -> Array:
     """Return D = A B + C on raw bits: a (..., M, K), b (..., K, N), c (..., M, N), with or without a batch axis."""
     check_kind(kind)
@@ -255,6 +272,9 @@ def _mma(a: Array, b: Array, c: Array, kind: MmaKind, arch: str, mode: str) -> A
         return _f64_chain(a, b, c, kind.rounding)
     if mode == "ieee":
         return _ieee_chain(a, b, c, kind)
+    halves = half_kind(kind, arch)
+    if halves is not None:
+        return _by_halves(a, b, c, kind, halves, fused_rule(halves, arch))
     return _fused_chain(a, b, c, kind, fused_rule(kind, arch))
 
 

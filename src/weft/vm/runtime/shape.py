@@ -32,6 +32,11 @@ def symbol(name: str) -> str:
     return PREFIX + name
 
 
+def transposed(b: Builder, halves: Value) -> Value:
+    """Return the 8 x 8 halves of a register with rows and columns exchanged."""
+    return b.shuffle(halves, None, [8 * (i % 8) + i // 8 for i in range(64)])
+
+
 def get(b: Builder, record: Value, field: Field, index: int = 0, ty: str | None = None) -> Value:
     """Load a member of a record (element `index` of an array member)."""
     kind = ty or field.ty

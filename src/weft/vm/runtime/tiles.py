@@ -14,7 +14,7 @@ from weft.core.errors import Unsupported
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec
 from .bounds import owned, report_lanes, shared_window, straight, without
-from .shape import each_lane, function, when
+from .shape import each_lane, function, transposed, when
 from .watch import Instrumentation
 from .wmma_tiles import build_wmma, joined
 
@@ -33,11 +33,6 @@ def build_tiles(name: str, watch: Instrumentation) -> list[Builder]:
     if name.startswith("wmma."):
         return [build_wmma(name, watch)]
     raise Unsupported(f"runtime function {name}")
-
-
-def transposed(b: Builder, halves: Value) -> Value:
-    """Return the 8 x 8 halves of a register with rows and columns exchanged."""
-    return b.shuffle(halves, None, [8 * (i % 8) + i // 8 for i in range(64)])
 
 
 def _ldmatrix(name: str, watch: Instrumentation) -> Builder:
