@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 
 from weft.core.errors import CompileError, DeviceMemoryError, ParseError, Unsupported, UsageError, WeftError
 from weft.core.records import SharedSymbol
@@ -16,6 +17,7 @@ from weft.vm.memory import GlobalMemory
 from weft.vm.program import Program, compile_program
 
 from .images import InvalidImage, NoCode, NoPtx, read_image
+from .noted import noted_ptx
 from .protocol import Answer, Code, Request
 from .records import Function, Module, Options, Refused
 from .report import Report
@@ -35,11 +37,12 @@ class Modules:
         self.modules: dict[int, Module] = {}
         self.functions: dict[int, Function] = {}
         self._made = 0
+        self._noted = partial(noted_ptx, options.notes)
 
     def load(self, request: Request) -> Answer:
         """Return the module's number and its kernels' names."""
         try:
-            image = read_image(request.blob, self.options.sm)
+            image = read_image(request.blob, self.options.sm, self._noted)
         except InvalidImage as error:
             return Answer(Code.INVALID_IMAGE, blob=str(error).encode())
         except NoCode as error:
@@ -143,7 +146,7 @@ class Modules:
             if kind == _LTO_IR:
                 raise Refused("cuLinkAddData", "LTO-IR: compile to PTX instead (without -dlto)")
             try:
-                units.append(Unit(f"input {number}", read_image(data, self.options.sm).ptx))
+                units.append(Unit(f"input {number}", read_image(data, self.options.sm, self._noted).ptx))
             except NoPtx as error:
                 raise Refused("cuLinkAddData", str(error), Code.NO_BINARY_FOR_GPU) from error
             except WeftError as error:
