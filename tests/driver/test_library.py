@@ -14,7 +14,7 @@ from weft.driver.report import Report
 from weft.driver.serve import Server
 from weft.vm.launch import PLAIN
 
-SHIM = Path("src/weft/driver/shim")
+SOURCES = [Path("src/weft/driver/shim"), Path("src/weft/driver/runtime")]
 SANITISERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 STRICT = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
 
@@ -76,7 +76,8 @@ def test_a_static_checker_finds_nothing() -> None:
             "--inline-suppr",
             "--suppress=missingIncludeSystem",
             "--quiet",
-            str(SHIM),
+            "-DCUDART=13",
+            *map(str, SOURCES),
         ],
         capture_output=True,
         text=True,

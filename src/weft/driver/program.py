@@ -12,6 +12,8 @@ from pathlib import Path
 from weft.core.errors import ToolMissing, UsageError
 
 LIBRARY = "libcuda.so.1"
+RUNTIMES = ("libcudart.so.12", "libcudart.so.13")
+"""The CUDA runtime over our driver, for programs that are linked with the shared runtime."""
 SOCKET, TRACE = "WEFT_DRIVER_SOCKET", "WEFT_DRIVER_TRACE"
 """What the library reads in the program's process."""
 _PR_SET_PDEATHSIG = 1
