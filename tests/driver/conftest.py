@@ -12,7 +12,7 @@ import pytest
 import weft.driver
 from weft.cli.main import main
 from weft.core.errors import ToolMissing
-from weft.driver.program import AUDIT, LIBRARY, library_folder
+from weft.driver.program import AUDIT, LIBRARY, RUNTIMES, library_folder
 
 Exec = Callable[..., "Done"]
 
@@ -23,7 +23,7 @@ SOURCES = Path(weft.driver.__file__).parent
 def driver_library() -> Path:
     """The folder of the library that `weft exec` uses."""
     try:
-        built = min((library_folder() / name).stat().st_mtime for name in (LIBRARY, AUDIT))
+        built = min((library_folder() / name).stat().st_mtime for name in (LIBRARY, AUDIT, *RUNTIMES))
     except (ToolMissing, FileNotFoundError):
         built = 0.0
     in_repository = Path("src/weft/driver").resolve() == SOURCES.resolve()

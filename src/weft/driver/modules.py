@@ -2,12 +2,14 @@
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from weft.core.errors import CompileError, DeviceMemoryError, ParseError, Unsupported, UsageError, WeftError
 from weft.core.records import SharedSymbol
 from weft.engines.protocol import PLAIN_SHARED_BYTES
 from weft.ptx.link import Unit, link
+from weft.ptx.module import Variable
 from weft.ptx.parse import parse_declarations
 from weft.toolchain.cubin_facts import cubin_facts
 from weft.toolchain.elf import CubinError
@@ -27,6 +29,7 @@ _GAP = "if ptxas accepts this PTX, it is a gap of Weft's parser: please report i
 _LINKED = struct.Struct("=QQ")
 _LIBRARY, _LTO_IR = 4, 5
 """CUjitInputType."""
+_PAGE = 4096
 
 
 class Modules:
@@ -46,6 +49,7 @@ class Modules:
         except InvalidImage as error:
             return Answer(Code.INVALID_IMAGE, blob=str(error).encode())
         except NoCode as error:
+            self.report.say(str(error))
             return Answer(Code.NO_BINARY_FOR_GPU, blob=str(error).encode())
         except NoPtx as error:
             raise Refused("a module", str(error), Code.NO_BINARY_FOR_GPU) from error
@@ -53,7 +57,7 @@ class Modules:
             self.report.note(image.note)
         try:
             declared = parse_declarations(image.ptx)
-            globals_ = module_globals(declared)
+            globals_ = [_on_pages(variable) for variable in module_globals(declared)]
             variables = place_variables(globals_, self.memory)
         except ParseError as error:
             raise Refused("a module", f"{error}; {_GAP}", Code.INVALID_PTX) from error
@@ -63,7 +67,9 @@ class Modules:
             return Answer(Code.OUT_OF_MEMORY)
         names = tuple(declared.entries())
         number = self._number()
-        self.modules[number] = Module(image, names, variables, {one.name: one.size_bytes for one in globals_})
+        sizes = {one.name: one.size_bytes for one in globals_}
+        managed = frozenset(one.name for one in globals_ if one.managed)
+        self.modules[number] = Module(image, names, variables, sizes, managed)
         return Answer(values=(number, len(names)), blob=b"".join(name.encode() + b"\0" for name in names))
 
     def unload(self, request: Request) -> Answer:
@@ -135,7 +141,7 @@ class Modules:
             return Answer(Code.INVALID_HANDLE)
         if name not in module.variables:
             return Answer(Code.NOT_FOUND)
-        return Answer(values=(module.variables[name], module.sizes[name]))
+        return Answer(values=(module.variables[name], module.sizes[name], int(name in module.managed)))
 
     def link_images(self, request: Request) -> Answer:
         """Return one PTX text for the images that cuLink* collected."""
@@ -162,6 +168,11 @@ class Modules:
     def _number(self) -> int:
         self._made += 1
         return self._made
+
+
+def _on_pages(variable: Variable) -> Variable:
+    """Return a managed variable with the alignment of a page, which the program maps."""
+    return replace(variable, align=max(variable.align, _PAGE)) if variable.managed else variable
 
 
 def _linked_images(blob: bytes) -> Iterator[tuple[int, bytes]]:

@@ -12,7 +12,9 @@ from pathlib import Path
 from weft.core import knobs
 from weft.core.errors import ToolMissing, UsageError
 
-LIBRARY, AUDIT, RUNTIMES = "libcuda.so.1", "libweft_audit.so", ("libcudart.so.13",)
+LIBRARY, AUDIT = "libcuda.so.1", "libweft_audit.so"
+RUNTIMES = ("libcudart.so.13", "libcudart.so.12")
+"""The CUDA runtime over our driver, newest first."""
 SOCKET, TRACE = "WEFT_DRIVER_SOCKET", "WEFT_DRIVER_TRACE"
 FOLDER, NOTES = "WEFT_DRIVER_FOLDER", "WEFT_DRIVER_NOTES"
 """What the libraries read in the program's process."""

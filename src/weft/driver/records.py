@@ -43,6 +43,8 @@ class Module:
     names: tuple[str, ...]
     variables: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    managed: frozenset[str] = frozenset()
+    """Variables that the host has at the same address."""
 
 
 @dataclass
