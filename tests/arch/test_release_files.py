@@ -56,7 +56,7 @@ def test_what_is_installed_is_locked(script: str) -> None:
 
 def test_what_is_installed_without_its_dependencies_has_exact_versions() -> None:
     """The lock does not contain packages that are not resolved with the others."""
-    for name in ("requirements-headers.txt", "requirements-packages.txt"):
+    for name in ("requirements-headers.txt", "requirements-packages.txt", "requirements-clients.txt"):
         for row in map(Requirement, lines(name)):
             assert [each.operator for each in row.specifier] == ["=="], f"{name}: {row}"
             assert canonicalize_name(row.name) not in locked(), f"{row} is in {name} and in the lock"

@@ -12,22 +12,22 @@ import pytest
 import weft.driver
 from weft.cli.main import main
 from weft.core.errors import ToolMissing
-from weft.driver.program import LIBRARY, library_folder
+from weft.driver.program import AUDIT, LIBRARY, RUNTIMES, library_folder
 
 Exec = Callable[..., "Done"]
 
-SOURCES = Path(weft.driver.__file__).parent / "shim"
+SOURCES = Path(weft.driver.__file__).parent
 
 
 @pytest.fixture(scope="session")
 def driver_library() -> Path:
     """The folder of the library that `weft exec` uses."""
     try:
-        built = (library_folder() / LIBRARY).stat().st_mtime
-    except ToolMissing:
+        built = min((library_folder() / name).stat().st_mtime for name in (LIBRARY, AUDIT, *RUNTIMES))
+    except (ToolMissing, FileNotFoundError):
         built = 0.0
-    in_repository = Path("src/weft/driver/shim").resolve() == SOURCES.resolve()
-    if in_repository and built < max(file.stat().st_mtime for file in SOURCES.iterdir()):
+    in_repository = Path("src/weft/driver").resolve() == SOURCES.resolve()
+    if in_repository and built < max(file.stat().st_mtime for file in SOURCES.glob("*/*.[ch]")):
         if shutil.which("cc") is None:
             pytest.skip("no C compiler to build the stand-in driver")
         subprocess.run(["scripts/build_driver"], check=True, capture_output=True)

@@ -17,7 +17,7 @@ CASES = {
     "cubin": ("a module", "compile with -lineinfo", 209),
     "attribute": ("cuLaunchKernelEx", "clusters", 801),
     "lto": ("cuLinkAddData", "LTO-IR", 801),
-    "runtime": ("the CUDA runtime in the program", "private table", 500),
+    "runtime": ("the CUDA runtime in ", "--cudart shared", 500),
     "registered": ("cuMemHostGetDevicePointer", "cuMemHostAlloc", 801),
 }
 
@@ -28,7 +28,7 @@ def test_it_stops_the_program(weft_exec: Exec, case: str) -> None:
     done = weft_exec("python", PROGRAM, case)
     assert (done.returncode, done.stdout) == (3, "before\n"), done.stderr
     first, *rest = done.stderr.splitlines()
-    assert first.startswith(f"weft: refused: {name}: ") and why in first and "--keep-going" in first
+    assert first.startswith(f"weft: refused: {name}") and why in first and "--keep-going" in first
     assert any(line.startswith("weft: refused 1 time: ") and name in line for line in rest)
 
 
@@ -37,7 +37,7 @@ def test_or_returns_a_code_and_the_next_call_works(weft_exec: Exec, case: str) -
     name, why, code = CASES[case]
     done = weft_exec("--keep-going", "python", PROGRAM, case)
     assert (done.returncode, done.stdout) == (3, f"before\nreturned {code}\nafter 0\n"), done.stderr
-    assert f"weft: refused: {name}: " in done.stderr and why in done.stderr
+    assert f"weft: refused: {name}" in done.stderr and why in done.stderr
 
 
 def test_no_private_table_is_handed_out(weft_exec: Exec) -> None:

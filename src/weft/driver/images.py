@@ -2,7 +2,7 @@
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import lz4.block
@@ -20,6 +20,13 @@ _MOST_BYTES = 1 << 30
 """No PTX is larger: a damaged size must not take all memory."""
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
 _DEBUG_PTX = ".nv_debug_ptx_txt"
+
+Noted = Callable[[bytes], str]
+"""A cubin → the PTX that it was made of, if that is known; otherwise an empty text."""
+
+
+def _nothing_noted(cubin: bytes) -> str:
+    return ""
 
 
 class InvalidImage(WeftError):
@@ -58,12 +65,12 @@ class Entry:
     data: bytes
 
 
-def read_image(data: bytes, sm: int) -> Image:
+def read_image(data: bytes, sm: int, noted: Noted = _nothing_noted) -> Image:
     """Return the PTX that the GPU with this compute capability (89) runs. Raises InvalidImage, NoCode or NoPtx."""
     if data[:4] == b"\x7fELF":
-        return read_cubin(data)
+        return read_cubin(data, noted)
     if len(data) >= 4 and int.from_bytes(data[:4], "little") == FATBIN_MAGIC:
-        return _choose(list(entries(data)), sm)
+        return _choose(list(entries(data)), sm, noted)
     text = read_text(data)
     image = Image(text)
     if image.target > sm:
@@ -79,12 +86,15 @@ def read_text(data: bytes) -> str:
     return text
 
 
-def read_cubin(data: bytes) -> Image:
-    """Return the PTX in a cubin's debug section, with the cubin."""
+def read_cubin(data: bytes, noted: Noted = _nothing_noted) -> Image:
+    """Return the PTX that is known for a cubin, or that of its debug section, which has no source lines."""
     try:
         sections = read_elf(data).sections
     except CubinError as error:
         raise InvalidImage(str(error)) from error
+    text = noted(data)
+    if text:
+        return Image(text, data)
     found = next((section.data for section in sections if section.name == _DEBUG_PTX), None)
     if found is None:
         raise NoPtx("the cubin has machine code only, without its PTX: compile with -lineinfo")
@@ -124,7 +134,7 @@ def _unpack(data: bytes, flags: int, packed: int, raw: int) -> bytes:
         raise InvalidImage(f"the fatbin is damaged: {error}") from error
 
 
-def _choose(members: list[Entry], sm: int) -> Image:
+def _choose(members: list[Entry], sm: int, noted: Noted) -> Image:
     """Return what the driver would run: the newest cubin that fits this GPU, else the newest PTX that it can compile.
 
     PTX for the cubin's own target has source lines, so it is taken before the PTX of the debug section. Other PTX runs
@@ -145,7 +155,7 @@ def _choose(members: list[Entry], sm: int) -> Image:
         if text.sm == chosen.sm:
             return Image(read_text(text.data), chosen.data)
     try:
-        return read_cubin(chosen.data)
+        return read_cubin(chosen.data, noted)
     except NoPtx:
         others = usable[-1:] or texts[:1]
         if not others:

@@ -2,11 +2,14 @@
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from weft.core.errors import CompileError, DeviceMemoryError, ParseError, Unsupported, UsageError, WeftError
 from weft.core.records import SharedSymbol
 from weft.engines.protocol import PLAIN_SHARED_BYTES
 from weft.ptx.link import Unit, link
+from weft.ptx.module import Variable
 from weft.ptx.parse import parse_declarations
 from weft.toolchain.cubin_facts import cubin_facts
 from weft.toolchain.elf import CubinError
@@ -16,6 +19,7 @@ from weft.vm.memory import GlobalMemory
 from weft.vm.program import Program, compile_program
 
 from .images import InvalidImage, NoCode, NoPtx, read_image
+from .noted import noted_ptx
 from .protocol import Answer, Code, Request
 from .records import Function, Module, Options, Refused
 from .report import Report
@@ -25,6 +29,7 @@ _GAP = "if ptxas accepts this PTX, it is a gap of Weft's parser: please report i
 _LINKED = struct.Struct("=QQ")
 _LIBRARY, _LTO_IR = 4, 5
 """CUjitInputType."""
+_PAGE = 4096
 
 
 class Modules:
@@ -35,14 +40,16 @@ class Modules:
         self.modules: dict[int, Module] = {}
         self.functions: dict[int, Function] = {}
         self._made = 0
+        self._noted = partial(noted_ptx, options.notes)
 
     def load(self, request: Request) -> Answer:
         """Return the module's number and its kernels' names."""
         try:
-            image = read_image(request.blob, self.options.sm)
+            image = read_image(request.blob, self.options.sm, self._noted)
         except InvalidImage as error:
             return Answer(Code.INVALID_IMAGE, blob=str(error).encode())
         except NoCode as error:
+            self.report.say(str(error))
             return Answer(Code.NO_BINARY_FOR_GPU, blob=str(error).encode())
         except NoPtx as error:
             raise Refused("a module", str(error), Code.NO_BINARY_FOR_GPU) from error
@@ -50,7 +57,7 @@ class Modules:
             self.report.note(image.note)
         try:
             declared = parse_declarations(image.ptx)
-            globals_ = module_globals(declared)
+            globals_ = [_on_pages(variable) for variable in module_globals(declared)]
             variables = place_variables(globals_, self.memory)
         except ParseError as error:
             raise Refused("a module", f"{error}; {_GAP}", Code.INVALID_PTX) from error
@@ -60,7 +67,9 @@ class Modules:
             return Answer(Code.OUT_OF_MEMORY)
         names = tuple(declared.entries())
         number = self._number()
-        self.modules[number] = Module(image, names, variables, {one.name: one.size_bytes for one in globals_})
+        sizes = {one.name: one.size_bytes for one in globals_}
+        managed = frozenset(one.name for one in globals_ if one.managed)
+        self.modules[number] = Module(image, names, variables, sizes, managed)
         return Answer(values=(number, len(names)), blob=b"".join(name.encode() + b"\0" for name in names))
 
     def unload(self, request: Request) -> Answer:
@@ -132,7 +141,7 @@ class Modules:
             return Answer(Code.INVALID_HANDLE)
         if name not in module.variables:
             return Answer(Code.NOT_FOUND)
-        return Answer(values=(module.variables[name], module.sizes[name]))
+        return Answer(values=(module.variables[name], module.sizes[name], int(name in module.managed)))
 
     def link_images(self, request: Request) -> Answer:
         """Return one PTX text for the images that cuLink* collected."""
@@ -143,7 +152,7 @@ class Modules:
             if kind == _LTO_IR:
                 raise Refused("cuLinkAddData", "LTO-IR: compile to PTX instead (without -dlto)")
             try:
-                units.append(Unit(f"input {number}", read_image(data, self.options.sm).ptx))
+                units.append(Unit(f"input {number}", read_image(data, self.options.sm, self._noted).ptx))
             except NoPtx as error:
                 raise Refused("cuLinkAddData", str(error), Code.NO_BINARY_FOR_GPU) from error
             except WeftError as error:
@@ -159,6 +168,11 @@ class Modules:
     def _number(self) -> int:
         self._made += 1
         return self._made
+
+
+def _on_pages(variable: Variable) -> Variable:
+    """Return a managed variable with the alignment of a page, which the program maps."""
+    return replace(variable, align=max(variable.align, _PAGE)) if variable.managed else variable
 
 
 def _linked_images(blob: bytes) -> Iterator[tuple[int, bytes]]:

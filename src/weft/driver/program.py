@@ -9,11 +9,17 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from weft.core import knobs
 from weft.core.errors import ToolMissing, UsageError
 
-LIBRARY = "libcuda.so.1"
+LIBRARY, AUDIT = "libcuda.so.1", "libweft_audit.so"
+RUNTIMES = ("libcudart.so.13", "libcudart.so.12")
+"""The CUDA runtime over our driver, newest first."""
 SOCKET, TRACE = "WEFT_DRIVER_SOCKET", "WEFT_DRIVER_TRACE"
-"""What the library reads in the program's process."""
+FOLDER, NOTES = "WEFT_DRIVER_FOLDER", "WEFT_DRIVER_NOTES"
+"""What the libraries read in the program's process."""
+CACHES = {"CUPY_CACHE_DIR": "cupy", "PYCUDA_CACHE_DIR": "pycuda", "NUMBA_CACHE_DIR": "numba"}
+"""Where clients keep machine code that they compiled: not together with that of a GPU, which may lack its PTX."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -40,15 +46,30 @@ def listen(path: str) -> socket.socket:
 def environment(library: Path, path: str, trace: Path | None) -> dict[str, str]:
     """Return the environment of the program: it finds our driver first, and the driver finds the server."""
     found = dict(os.environ)
-    others = found.get("LD_LIBRARY_PATH", "")
-    found["LD_LIBRARY_PATH"] = f"{library}:{others}" if others else str(library)
+    notes = notes_folder()
+    notes.mkdir(parents=True, exist_ok=True)
+    _prepend(found, "LD_LIBRARY_PATH", str(library))
+    _prepend(found, "LD_AUDIT", str(library / AUDIT))
     found["TRITON_LIBCUDA_PATH"] = str(library)
-    found[SOCKET] = path
+    found["NVCC_APPEND_FLAGS"] = f"{found.get('NVCC_APPEND_FLAGS', '')} -lineinfo".strip()
+    for variable, folder in CACHES.items():
+        found.setdefault(variable, str(notes.parent / folder))
+    found |= {SOCKET: path, FOLDER: str(library), NOTES: str(notes)}
     found.pop(TRACE, None)
     if trace is not None:
         trace.write_text("")
         found[TRACE] = str(trace.resolve())
     return found
+
+
+def notes_folder() -> Path:
+    """Return the folder in which the audit library keeps the PTX of cubins that the program compiled."""
+    return knobs.cache_dir().resolve() / "clients" / "ptx"
+
+
+def _prepend(variables: dict[str, str], name: str, value: str) -> None:
+    others = variables.get(name, "")
+    variables[name] = f"{value}:{others}" if others else value
 
 
 def start(command: Sequence[str], variables: Mapping[str, str]) -> "subprocess.Popen[bytes]":

@@ -1,6 +1,7 @@
 """The values that the parts of the server share: how programs run, what they loaded, what is refused."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from weft.core.chips import Chip
 from weft.core.records import Dim3
@@ -8,6 +9,7 @@ from weft.vm.program import Program
 from weft.vm.runtime.watch import Instrumentation
 
 from .images import Image
+from .program import notes_folder
 from .protocol import Code
 
 
@@ -24,6 +26,8 @@ class Options:
     raises: bool = True
     """Whether a finding that a GPU would fault on becomes the context's error."""
     keep_going: bool = False
+    notes: Path = field(default_factory=notes_folder)
+    """Where the PTX of cubins is that the program compiled."""
 
     @property
     def sm(self) -> int:
@@ -39,6 +43,8 @@ class Module:
     names: tuple[str, ...]
     variables: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    managed: frozenset[str] = frozenset()
+    """Variables that the host has at the same address."""
 
 
 @dataclass

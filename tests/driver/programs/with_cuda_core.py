@@ -19,8 +19,8 @@ device.set_current()
 assert device.name == "Weft virtual L4" and tuple(device.compute_capability) == (8, 9)
 stream = device.create_stream()
 timed = EventOptions(timing_enabled=True)
-for kind in ("ptx", "cubin"):
-    program = Program(SOURCE, "c++", ProgramOptions(arch=f"sm_{device.arch}", lineinfo=True))
+for kind, options in (("ptx", {}), ("cubin", {}), ("cubin", {"lineinfo": True})):
+    program = Program(SOURCE, "c++", ProgramOptions(arch=f"sm_{device.arch}", **options))
     kernel = program.compile(kind).get_kernel("axpy")
     x, y = np.arange(n, dtype=np.float32), np.ones(n, np.float32)
     buffers = [device.allocate(x.nbytes, stream=stream) for _ in range(2)]

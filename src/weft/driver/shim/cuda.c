@@ -416,15 +416,34 @@ EXPORT int cuProfilerStop(void) {
     RETURN(SUCCESS);
 }
 
+/* Writes the path of the file that contains an address of this process. */
+static void file_at(const void *address, char *path, size_t room) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4200];
+    snprintf(path, room, "the program");
+    while (maps && fgets(line, sizeof line, maps)) {
+        char *end, *name = strchr(line, '/');
+        uintptr_t first = strtoul(line, &end, 16), last = strtoul(end + 1, NULL, 16);
+        if (!name || (uintptr_t)address < first || (uintptr_t)address >= last) continue;
+        name[strcspn(name, "\n")] = 0;
+        snprintf(path, room, "%s", name);
+    }
+    if (maps) fclose(maps);
+}
+
 /* No private table is handed out. NVRTC asks for one and goes on without; NVIDIA's runtime cannot, and its calls would
  * fail one by one: the program learns at the first what to do. */
 EXPORT int cuGetExportTable(const void **table, const void *uuid) {
     CALL(NOTHING, table, uuid);
     if (!table || !uuid) RETURN(INVALID_VALUE);
     *table = NULL;
-    if (memcmp(uuid, RUNTIME_TABLE, 4) == 0)
-        refuse("the CUDA runtime in the program",
-               "it asks for a private table of NVIDIA's driver, which Weft does not hand out: programs of the driver API run");
+    if (memcmp(uuid, RUNTIME_TABLE, 4) == 0) {
+        char path[300], name[340];
+        file_at(__builtin_return_address(0), path, sizeof path);
+        snprintf(name, sizeof name, "the CUDA runtime in %s", path);
+        refuse(name, "it needs private tables of NVIDIA's driver, and cannot be replaced in a file without a symbol table: "
+                     "compile with --cudart shared, or do not strip the file");
+    }
     RETURN(NOT_FOUND);
 }
 

@@ -67,11 +67,21 @@ void set_pool(uint64_t address, struct handle *pool) { table[position(address) -
 
 static uint64_t pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
+static int is_mapped(int type) { return type == MANAGED_MEMORY || type == PINNED_MEMORY || type == MANAGED_VARIABLE; }
+
+int map_for_host(uint64_t address, uint64_t bytes) {
+    void *wanted = (void *)(uintptr_t)address;
+    void *got = mmap(wanted, pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, memory_file, (off_t)(address - device.base));
+    if (got == wanted) return 1;
+    if (got != MAP_FAILED) munmap(got, pages(bytes)); /* an older kernel takes the flag as a hint and maps elsewhere */
+    return 0;
+}
+
 void drop_allocation(uint64_t address) {
     size_t behind = position(address);
     struct allocation *gone = behind ? &table[behind - 1] : NULL;
     if (!gone || gone->address != address) return;
-    if (gone->type == MANAGED_MEMORY || gone->type == PINNED_MEMORY) munmap((void *)(uintptr_t)address, pages(gone->bytes));
+    if (is_mapped(gone->type)) munmap((void *)(uintptr_t)address, pages(gone->bytes));
     used_bytes -= gone->bytes;
     memmove(gone, gone + 1, (count - behind) * sizeof *table);
     count--;
@@ -85,14 +95,9 @@ int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags)
     struct answer answer = ask(request, NULL, NULL);
     if (answer.code != SUCCESS) return (int)answer.code;
     uint64_t at = answer.value[0];
-    if (mapped) {
-        void *wanted = (void *)(uintptr_t)at;
-        void *got = mmap(wanted, pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, memory_file, (off_t)(at - device.base));
-        if (got != wanted) { /* an older kernel takes the flag as a hint and maps elsewhere */
-            if (got != MAP_FAILED) munmap(got, pages(bytes));
-            ask((struct request){.kind = RELEASE, .argument = {at}}, NULL, NULL);
-            return refuse("cuMemAllocManaged", "the program uses the addresses of device memory for something else");
-        }
+    if (mapped && !map_for_host(at, bytes)) {
+        ask((struct request){.kind = RELEASE, .argument = {at}}, NULL, NULL);
+        return refuse("cuMemAllocManaged", ADDRESSES_USED);
     }
     *address = at;
     return add_allocation(at, bytes, type, flags);
@@ -261,7 +266,7 @@ enum pointer_attribute {
 
 static int pointer_attribute(void *value, int attribute, uint64_t address) {
     const struct allocation *found = find_allocation(address);
-    int managed = found && found->type == MANAGED_MEMORY, pinned = found && found->type == PINNED_MEMORY;
+    int managed = found && (found->type == MANAGED_MEMORY || found->type == MANAGED_VARIABLE), pinned = found && found->type == PINNED_MEMORY;
     uint64_t wide = 0;
     int narrow = 0;
     switch (attribute) {

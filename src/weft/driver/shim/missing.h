@@ -117,7 +117,6 @@ MISSING(cuSignalExternalSemaphoresAsync)
 MISSING(cuWaitExternalSemaphoresAsync)
 MISSING(cuDestroyExternalSemaphore)
 /* streams and graphs */
-MISSING(cuStreamAttachMemAsync)
 MISSING(cuStreamCopyAttributes)
 MISSING(cuStreamGetAttribute)
 MISSING(cuStreamSetAttribute)

@@ -276,9 +276,12 @@ static int find_symbol(uint64_t *address, size_t *bytes, struct handle *module, 
     if (!is_handle(module, MODULE)) return INVALID_HANDLE;
     struct answer answer = ask((struct request){.kind = FIND_SYMBOL, .argument = {module->id}, .blob_bytes = strlen(name)}, name, NULL);
     if (answer.code != SUCCESS) return (int)answer.code;
-    if (address) *address = answer.value[0];
-    if (bytes) *bytes = answer.value[1];
-    return add_allocation(answer.value[0], answer.value[1], MODULE_VARIABLE, 0);
+    uint64_t at = answer.value[0], size = answer.value[1];
+    int managed = answer.value[2] != 0;
+    if (managed && !find_allocation(at) && !map_for_host(at, size)) return refuse("a managed variable", ADDRESSES_USED);
+    if (address) *address = at;
+    if (bytes) *bytes = size;
+    return add_allocation(at, size, managed ? MANAGED_VARIABLE : MODULE_VARIABLE, 0);
 }
 
 static int enumerate(struct handle **made, unsigned count, struct handle *module) {

@@ -190,7 +190,8 @@ struct allocation {
     struct handle *pool; /* from which it was allocated */
 };
 
-enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE };
+enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE, MANAGED_VARIABLE };
+#define ADDRESSES_USED "the program uses the addresses of device memory for something else"
 
 const struct allocation *find_allocation(uint64_t address);
 /* Returns where the child finds device bytes; host addresses as they are; NULL if the range leaves its allocation. */
@@ -205,6 +206,8 @@ void set_pool(uint64_t address, struct handle *pool);
 void count_in_pool(struct handle *pool, int64_t bytes);
 int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags);
 void drop_allocation(uint64_t address);
+/* Maps device memory at its device address, so that the host uses the same pointer; 0 if the addresses are in use. */
+int map_for_host(uint64_t address, uint64_t bytes);
 
 /* ---- modules (module.c) ------------------------------------------------------------------------------------------ */
 

@@ -151,6 +151,14 @@ EXPORT int cuStreamAddCallback(struct handle *stream, void (*function)(struct ha
     RETURN(SUCCESS);
 }
 
+/* Streams do not overlap, so that managed memory need not belong to one. */
+EXPORT int cuStreamAttachMemAsync(struct handle *stream, uint64_t address, size_t bytes, unsigned flags) {
+    CALL(CURRENT, stream, address, bytes, flags);
+    if (!is_stream(stream)) RETURN(INVALID_HANDLE);
+    const struct allocation *found = find_allocation(address);
+    RETURN(found && found->type == MANAGED_MEMORY && (flags == 1 || flags == 2 || flags == 4) ? SUCCESS : INVALID_VALUE);
+}
+
 /* ---- events ---- */
 
 EXPORT int cuEventCreate(struct handle **event, unsigned flags) {

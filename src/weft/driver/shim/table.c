@@ -7,11 +7,15 @@
 #include "names.h"
 #undef ROW
 
-static int missing(const char *name) {
+/* Not of CUDA's API: the stand-in runtime next to this library refuses its own entry points by it. */
+EXPORT int weftRefuse(const char *name, const char *why);
+int weftRefuse(const char *name, const char *why) {
     struct call call __attribute__((cleanup(end_call))) = {.name = name};
     if (begin_call(&call, NOTHING) != SUCCESS) return call.code;
-    RETURN(refuse(name, "this entry point of the CUDA driver has no implementation"));
+    RETURN(refuse(name, why));
 }
+
+static int missing(const char *name) { return weftRefuse(name, "this entry point of the CUDA driver has no implementation"); }
 
 /* A program that was linked with a header's newer form of the name finds it, too. */
 #define MISSING(name)                                                                                                \

@@ -192,7 +192,7 @@ int refuse(const char *name, const char *why) {
         fprintf(stderr, "weft: %s is not supported: %s\n", name, why);
         _exit(EXIT_REFUSED);
     }
-    char text[512];
+    char text[1024];
     int length = snprintf(text, sizeof text, "%s%c%s", name, 0, why);
     if (length < 0 || (size_t)length >= sizeof text) length = (int)sizeof text - 1;
     ask((struct request){.kind = REFUSE, .blob_bytes = (uint64_t)length}, text, NULL);

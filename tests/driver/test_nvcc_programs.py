@@ -1,0 +1,66 @@
+"""Programs that nvcc compiled, with `<<<…>>>` and a `main()`, unchanged on the virtual GPU: each checks itself."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.driver.conftest import Exec
+from tests.driver.nvcc import compile_programs, find_nvcc
+
+RIGHT = ["vector_add", "templates", "copies", "shared_memory", "streams", "grid_sync", "symbols", "occupancy"]
+OTHERS = ["printing", "out_of_bounds", "race", "uninitialised", "refused_texture"]
+
+
+@pytest.fixture(scope="module")
+def programs(pytestconfig: pytest.Config) -> dict[str, Path]:
+    """Name → executable, linked with the shared runtime."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        pytest.skip("no nvcc, or no g++ for it: pip install -r requirements-dev.txt brings nvcc")
+    assert pytestconfig.cache is not None
+    return compile_programs(nvcc, pytestconfig.cache.mkdir("weft-nvcc"), [*RIGHT, *OTHERS])
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_programs_find_themselves_right(weft_exec: Exec, programs: dict[str, Path], name: str) -> None:
+    done = weft_exec("--tools", "all", str(programs[name]))
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+def test_what_kernels_print_comes_in_order(weft_exec: Exec, programs: dict[str, Path]) -> None:
+    done = weft_exec(str(programs["printing"]))
+    assert (done.returncode, done.stdout) == (0, "before\nweft! 0 2.50\nweft! 1 2.50\nafter\n"), done.stderr
+
+
+def line_of(name: str, words: str) -> str:
+    """Return file:line of the line of a program that contains `words`."""
+    lines = Path(f"tests/driver/programs/{name}.cu").read_text().splitlines()
+    return f"{name}.cu:{next(number for number, line in enumerate(lines, 1) if words in line)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "tools", "code"),
+    [("out_of_bounds", "", "M101"), ("race", "racecheck", "R102"), ("uninitialised", "initcheck", "I202")],
+)
+def test_planted_bugs_are_named_with_file_and_line(
+    weft_exec: Exec, programs: dict[str, Path], name: str, tools: str, code: str
+) -> None:
+    options = ["--tools", tools] if tools else []
+    done = weft_exec(*options, str(programs[name]))
+    assert done.returncode == 1, done.stderr
+    found = [line for line in done.stderr.splitlines() if re.search(rf"^weft: \S+: {code} ", line)]
+    assert found and all(line_of(name, "the bug") in line for line in found), done.stderr
+
+
+def test_a_fault_is_the_runtimes_error_until_a_reset(weft_exec: Exec, programs: dict[str, Path]) -> None:
+    done = weft_exec(str(programs["out_of_bounds"]))
+    assert done.stdout == "launch 0\nwait 700\nagain 700 700\nallocate 700\nreset 0 0\n", done.stderr
+
+
+def test_an_entry_point_without_implementation_stops_the_program(weft_exec: Exec, programs: dict[str, Path]) -> None:
+    done = weft_exec(str(programs["refused_texture"]))
+    assert (done.returncode, done.stdout) == (3, "before\n"), done.stderr
+    assert done.stderr.startswith("weft: refused: cudaMallocArray: ") and "no implementation" in done.stderr
+    done = weft_exec("--keep-going", str(programs["refused_texture"]))
+    assert (done.returncode, done.stdout) == (3, "before\nreturned 801 801\n"), done.stderr
