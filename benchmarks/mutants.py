@@ -19,7 +19,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def stratified(labelled: Sequence[Labelled], rungs: Sequence[str], every: int) -
     for number, rung in enumerate(rungs):
         own = sorted((each for each in labelled if each.rung == rung), key=lambda each: each.mutant.klass)
         found += own[number % every :: every]
-    return sorted(found, key=lambda each: _digest(each.mutant.id))
+    return sorted(found, key=lambda each: digest_of(each.mutant.id))
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -100,7 +100,7 @@ def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str]) -> None
     originals: dict[str, Original] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, each in enumerate(chosen, 1):
-            digest = _digest(apply(each.mutant, RUNGS[each.rung].path.read_text()))
+            digest = digest_of(apply(each.mutant, RUNGS[each.rung].path.read_text()))
             known = done.get((each.mutant.id, digest))
             if known is not None and not _lacking(known, policies):
                 continue
@@ -113,7 +113,7 @@ def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str]) -> None
             else:
                 tried = try_one(original, each, Path(folder), policies)
                 row = {"id": each.mutant.id, "source": digest, **tried}
-            _append(path, row)
+            append_row(path, row)
             print(f"{number}/{len(chosen)} {_told(row)}", flush=True)
 
 
@@ -134,13 +134,13 @@ def try_one(original: Original, labelled: Labelled, folder: Path, policies: Sequ
     build = original.compare(candidate)
     if build is not Build.DIFFERENT:
         return {**row, "outcome": "refused" if build is Build.REFUSED else "same PTX"}
-    wall, busy = time.perf_counter(), _cpu_seconds()
+    wall, busy = time.perf_counter(), cpu_seconds()
     diagnosis = diagnose(candidate, original.supports)
-    row |= {"seconds": _cpu_seconds() - busy, "wall_seconds": time.perf_counter() - wall}
+    row |= {"seconds": cpu_seconds() - busy, "wall_seconds": time.perf_counter() - wall}
     status = diagnosis.verdict.status
     if status is Status.COMPILE_ERROR:
         return {**row, "outcome": "refused"}
-    row |= _answer(diagnosis, labelled)
+    row |= answer(diagnosis, mutant.id, labelled.stages, lambda line: _is_near(line, mutant))
     if diagnosis.verdict.passed or status is Status.UNSUPPORTED:
         same = original.same_runs(candidate, larger_workloads(original.supports))
         if same:
@@ -162,11 +162,14 @@ def _filled(row: Row, policies: Sequence[str], candidate: Candidate, supports: S
     return {**row["policies"], **_judged(_lacking(row, policies), candidate, supports)}
 
 
-def _answer(diagnosis: Diagnosis, labelled: Labelled) -> Row:
-    """Return what the diagnosis reports to a user: all of it is in `weft diagnose --json`."""
+def answer(diagnosis: Diagnosis, stem: str, stages: Sequence[str], is_near: Callable[[int], bool]) -> Row:
+    """Return what the diagnosis reports to a user, and what of it is right: all of it is in `weft diagnose --json`.
+
+    `stem` is the name of the wrong file, `stages` those that may be named, `is_near` accepts a line of the file.
+    """
     killed = not diagnosis.healthy and diagnosis.verdict.status is not Status.UNSUPPORTED
     told = [at for place in (place_of(diagnosis), cure_place_of(diagnosis)) for at in inlining_chain(place)]
-    lines = sorted({place.line for place in told if Path(place.file).stem == labelled.mutant.id})
+    lines = sorted({place.line for place in told if Path(place.file).stem == stem})
     signature = diagnosis.signatures[0] if diagnosis.signatures else None
     named = signature.name if signature is not None and signature.rank >= SAID else ""
     cause = diagnosis.causes[0].code if diagnosis.causes else ""
@@ -177,12 +180,11 @@ def _answer(diagnosis: Diagnosis, labelled: Labelled) -> Row:
         "judged": diagnosis.judged,
         "said": "" if diagnosis.healthy else sentence(diagnosis),
         "stage": stage_of(diagnosis),
-        "stage_right": killed and stage_of(diagnosis) in labelled.stages,
+        "stage_right": killed and stage_of(diagnosis) in stages,
         "said_lines": lines,
-        "line_right": killed and any(_is_near(line, labelled.mutant) for line in lines),
+        "line_right": killed and any(map(is_near, lines)),
         "origin_lines": [place.line for place in diagnosis.origins],
-        "line_among_three": killed
-        and any(_is_near(line, labelled.mutant) for line in (*lines, *(at.line for at in diagnosis.origins))),
+        "line_among_three": killed and any(map(is_near, (*lines, *(at.line for at in diagnosis.origins)))),
         "signature": named,
         "cause": cause,
         "named": killed and bool(named or cause),
@@ -197,7 +199,7 @@ def run_originals(rungs: Sequence[str], path: Path, policies: Sequence[str]) -> 
     """Run the unmodified rungs: every report is a false alarm, and a policy that rejects one is not scored on it."""
     done = {(row["id"], row["source"]): row for row in read_rows(path)}
     for rung in rungs:
-        digest = _digest(RUNGS[rung].path.read_text())
+        digest = digest_of(RUNGS[rung].path.read_text())
         known = done.get((rung, digest))
         if known is not None and not _lacking(known, policies):
             continue
@@ -216,21 +218,21 @@ def run_originals(rungs: Sequence[str], path: Path, policies: Sequence[str]) -> 
                 "said": "" if diagnosis.healthy else sentence(diagnosis),
                 "policies": _judged(policies, candidate, supports),
             }
-        _append(path, row)
+        append_row(path, row)
         print(f"{rung}: {row['judged']} workloads, {row['said'] or 'nothing said'}; {row['policies']}", flush=True)
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Return the CPU time of this process and the compilers it started, which other load does not change."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def _append(path: Path, row: Row) -> None:
+def append_row(path: Path, row: Row) -> None:
     with path.open("a") as file:
         file.write(json.dumps(row) + "\n")
 
