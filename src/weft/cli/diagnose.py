@@ -47,6 +47,9 @@ def diagnose(
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     shrink: Annotated[bool, typer.Option(help="Find the smallest failing shape first.")] = True,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Try small edits until the kernel passes: their line is the mistake's.")
+    ] = False,
     png: Annotated[
         Path | None, typer.Option("-o", "--png", help="Draw the error over O and the first wrong stage.")
     ] = None,
@@ -80,7 +83,7 @@ def diagnose(
             )
             found = diagnose_workload(candidate, supports, workload, progress=tell)
         else:
-            found = look_inside(candidate, supports, choice, shrink=shrink, progress=tell)
+            found = look_inside(candidate, supports, choice, shrink=shrink, repair=repair, progress=tell)
     if as_json:
         print(json.dumps(record(found), indent=2))
     else:

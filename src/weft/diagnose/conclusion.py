@@ -19,7 +19,9 @@ stages were not observed.
 
 
 def place_of(diagnosis: Diagnosis) -> Place | None:
-    """Return the line to inspect."""
+    """Return the line to inspect. An edit of it that makes the kernel pass is the best evidence."""
+    if diagnosis.repairs:
+        return diagnosis.repairs[0].place
     if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         place = diagnosis.signatures[0].place
         if place is not None:
@@ -69,6 +71,9 @@ def _used_at(diagnosis: Diagnosis) -> str:
 
 def cure_of(diagnosis: Diagnosis) -> str:
     """Return the cure, empty if none is known."""
+    if diagnosis.repairs:
+        repair = diagnosis.repairs[0]
+        return f"edit line {repair.place.line}: {repair.words}"
     if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         return diagnosis.signatures[0].cure
     if diagnosis.causes:

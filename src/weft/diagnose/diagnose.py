@@ -16,6 +16,7 @@ from weft.attention.emulate import Algorithm, Emulated, emulate
 from weft.attention.reference import Causal, default_scale
 from weft.attention.stages import PER_TILE
 from weft.core.errors import UsageError, WeftError
+from weft.core.records import inlining_chain
 from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
@@ -24,6 +25,7 @@ from weft.judge.judge import LIMITS, Judging, Policy, check
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, nothing_selected, settled, workloads
 from weft.judge.verdict import Verdict
+from weft.repair.repair import find_repairs
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.declared import algorithms_of
 from weft.tasks.task import Declared, Workload
@@ -42,6 +44,7 @@ from .records import Case, Diagnosis, name_of
 from .shrink import same_failure
 from .shrink import shrink as shrink_workload
 from .signatures import SIGNATURES
+from .spelling import own_place
 from .strays import index_lines
 from .taps import TAPPED, Key, Taps
 from .tolerance import Tolerance
@@ -68,9 +71,13 @@ def diagnose(
     choice: Choice = QUICK,
     *,
     shrink: bool = True,
+    repair: bool = False,
     progress: Progress = _silent,
 ) -> Diagnosis:
-    """Return the diagnosis of the first failing workload, shrunk; a kernel that passes all workloads is healthy."""
+    """Return the diagnosis of the first failing workload, shrunk; a kernel that passes all workloads is healthy.
+
+    With `repair`, small edits are tested until the failing workloads pass.
+    """
     start = time.monotonic()
     supports = settled(supports, choice)
     failed, judged = _first_failure(candidate, supports, choice, progress)
@@ -79,7 +86,24 @@ def diagnose(
         progress(f"shrinking {failed.workload}")
         verdict = _shrunk(candidate, supports, failed)
     diagnosis = explain(Case(candidate, supports.task, supports.task.draw(verdict.workload), verdict, failed), progress)
+    if repair and not verdict.passed and verdict.status in RAN:
+        diagnosis = _repaired(diagnosis, progress)
     return replace(diagnosis, judged=judged, seconds=time.monotonic() - start)
+
+
+def _repaired(diagnosis: Diagnosis, progress: Progress) -> Diagnosis:
+    """Add the edits with which the shrunk workload and the one that failed first pass."""
+    case, place = diagnosis.case, place_of(diagnosis)
+    draw = case.task.draw
+    failed = {each.workload: draw(each.workload) for each in (case.verdict, case.first_verdict)}
+    named = (*inlining_chain(place), *diagnosis.origins, *diagnosis.strayed)
+    found = find_repairs(
+        case.candidate, case.task, tuple(failed.values()), [at.line for at in dict.fromkeys(named)], progress
+    )
+    if case.kernel is None or not found:
+        return diagnosis
+    spelled = [replace(each, place=own_place(each.place, case.kernel) or each.place) for each in found]
+    return replace(diagnosis, repairs=tuple(spelled))
 
 
 def diagnose_workload(

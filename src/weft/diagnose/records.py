@@ -13,6 +13,7 @@ from weft.engines.kernel_file import KernelFile
 from weft.judge.candidate import Candidate
 from weft.judge.verdict import Verdict
 from weft.ptx.module import Function
+from weft.repair.repair import Repair
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.recipe_problem import RecipeProblem
 from weft.tasks.task import Problem, Task
@@ -185,6 +186,8 @@ class Diagnosis:
     """By rank, the highest first."""
     strayed: tuple[Place, ...] = ()
     """For an access outside its buffer: lines that compute the wrong index, nearest first."""
+    repairs: tuple[Repair, ...] = ()
+    """Edits with which the kernel passes, the likeliest first; empty also where none were tested."""
     origins: tuple[Place, ...] = ()
     """Lines that the line to inspect depends on, nearest first."""
     judged: int = 1

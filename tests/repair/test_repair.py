@@ -1,0 +1,40 @@
+"""A one-line mistake is named by the edit that repairs it, where the first wrong value is computed elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.diagnose.edited import text_of
+from weft.attention.shapes import Shape
+from weft.diagnose.conclusion import cure_of, place_of
+from weft.diagnose.diagnose import diagnose
+from weft.judge.select import Choice, find_candidate
+from weft.repair.repair import find_repairs
+from weft.tasks.task import Workload
+
+BUGS = {
+    "threadIdx.x / 33": ("threadIdx.x / 32;", "threadIdx.x / 33;", "33 → 32"),
+    "2 / l": ("1.0f / l : 0.0f", "2.0f / l : 0.0f", "2 → 1"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_line_of_the_mistake_is_named(bug: str, tmp_path: Path) -> None:
+    right, wrong, words = BUGS[bug]
+    file = tmp_path / "mine.cu"
+    file.write_text(text_of("scalar", right, wrong))
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if wrong in text)
+    candidate, supports = find_candidate(str(file), task=None)
+    found = diagnose(candidate, supports, Choice(masks=("none",), seeds=(0,)), repair=True)
+    assert [(repair.place.line, repair.words) for repair in found.repairs] == [(line, words)]
+    place = place_of(found)
+    assert place is not None and (place.file, place.line) == (str(file), line)
+    assert cure_of(found) == f"edit line {line}: {words}"
+
+
+@pytest.mark.parametrize("rung", ["scalar", "fa_triton"])
+def test_a_right_kernel_and_one_without_a_debug_build_have_no_repair(rung: str) -> None:
+    candidate, supports = find_candidate(rung, task=None)
+    workload = Workload(Shape("tiny", 1, 1, 1, 4, 8, 32), "f16", "none", "unit_normal", 0)
+    problem = supports.task.draw(workload)
+    assert find_repairs(candidate, supports.task, [problem], [], lambda told: None) == ()
