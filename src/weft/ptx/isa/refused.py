@@ -2,7 +2,7 @@
 
 _ELSEWHERE = 'compile with arch="sm_89": the compiler then does not use it'
 _NEEDS: tuple[tuple[str, str], ...] = (
-    ("wgmma.", "warpgroup tensor cores need sm_90a"),
+    ("wgmma.", "this form of the warpgroup tensor cores needs sm_90a"),
     ("tcgen05.", "fifth-generation tensor cores need sm_100a"),
     ("cp.async.bulk", "bulk and tensor copies (TMA) need sm_90"),
     ("cp.reduce.async", "bulk and tensor copies (TMA) need sm_90"),

@@ -19,7 +19,7 @@ from weft.ptx.passes.find_waits import waits_for_others
 from ..launch_spec import DeviceRun, LaunchSpec
 from ..layout import Layout
 from ..memory import GlobalMemory
-from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, sync
+from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, wgmma
 from . import memory as memory_chapter
 from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, Observer, RunningWarp, Stop
 from .program import line_up
@@ -37,6 +37,7 @@ EXECUTE: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "sync": sync.EXECUTE,
     "mbarrier": mbarrier.EXECUTE,
     "matrix": matrix.EXECUTE,
+    "wgmma": wgmma.EXECUTE,
 }
 """Chapter → opcode name → its implementation."""
 _TURN = 50_000
