@@ -20,7 +20,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("gpu", "workload", "dtype"), one_in(2, CASES, several=True))
+@pytest.mark.parametrize(("gpu", "workload", "dtype"), one_in(3, CASES, several=True))
 def test_equals_pytorch(gpu: str, workload: Workload, dtype: str) -> None:
     with weft.triton.on(gpu, check=True):
         case = workload.make(dtype, 1)

@@ -4,7 +4,9 @@
     bits 20-39  arrivals of the next phase
     bits 40-47  number of the phase
     bits 48-63  a mark, by which memory that is not an mbarrier is recognised
-The state that an arrival returns is the word before it.
+The state that an arrival returns is the word before it. A phase ends when no arrival is missing and no byte is pending
+(expect_tx adds to the pending bytes, complete_tx subtracts). Pending bytes are not in the word: behind shared memory
+there is a number for every 8 bytes of it, which belongs to the mbarrier there.
 """
 
 COUNT_BITS = 20
@@ -16,5 +18,7 @@ PHASE_SHIFT = 40
 PHASE_MASK = 0xFF
 MARK_SHIFT = 48
 MARK = 0x4D42
+MOST_BYTES = (1 << 20) - 1
+"""Largest number of pending bytes; as many may be complete before they are expected."""
 INVALID = 0
 """The word after `mbarrier.inval`."""

@@ -122,6 +122,8 @@ class Cta:
         self.index = index
         self.shared = shared_region(grid.layout, grid.launch.shared_bytes)
         self.barriers: dict[int, Barrier] = {}
+        self.pending_bytes: dict[int, int] = {}
+        """Address of an mbarrier → bytes that its phase waits for."""
         self.arrivals: list[Arrival] = []
         """Arrivals at mbarriers that depend on asynchronous copies."""
         x, y, z = grid.launch.block
