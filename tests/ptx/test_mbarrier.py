@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.ptx.harness import Ran, check_body
+from tests.ptx.harness import ENGINES, Ran, check_body, kernel, launch
 
 N = 512
 BLOCK = 128
@@ -231,6 +231,36 @@ def test_consumers_wait_for_bytes_of_a_producer() -> None:
     ran = _run(body, {"d": "b32"})
     assert not ran.findings
     assert (ran.outputs["d"] == 77).all()
+
+
+@pytest.mark.parametrize(
+    ("late", "words"),
+    [
+        ("mbarrier.arrive.shared.b64 _, [%t3];", "misses 1 arrival"),
+        ("mbarrier.arrive.expect_tx.shared.b64 _, [%t3], 48; mbarrier.complete_tx.shared.b64 [%t3], 16;",
+         "misses 1 arrival and 32 bytes"),
+        ("mbarrier.arrive.shared.b64 _, [%t3]; mbarrier.arrive.expect_tx.shared.b64 _, [%t3], 16;",
+         "misses 0 arrivals and 16 bytes"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_phase_that_never_ends_is_a_deadlock(late: str, words: str, engine: str) -> None:
+    """One warp arrives too rarely, then all warps wait: three at the mbarrier, one at a barrier of the CTA."""
+    body = f"""@%first mbarrier.init.shared.b64 [%t3], 2;
+      bar.sync 0;
+      setp.ge.u32 %low, %t0, 96; @%low bra BARRIER;
+      @!%first bra WAIT;
+      {late}
+      WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %done, [%t3], 0;
+      @!%done bra WAIT;
+      BARRIER:
+      bar.sync 0;
+      mov.b32 %d, 1;"""
+    made = kernel(THREAD + body, {}, {"d": "b32"}, declarations=DECLARATIONS, module_scope=SHARED)
+    ran = launch(made, {}, engine=engine, n=BLOCK, block=BLOCK)
+    assert {finding.code for finding in ran.findings} == {"S301"}
+    assert any(finding.message.endswith(words) for finding in ran.findings)
 
 
 @pytest.mark.parametrize(

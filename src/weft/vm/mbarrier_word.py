@@ -20,5 +20,14 @@ MARK_SHIFT = 48
 MARK = 0x4D42
 MOST_BYTES = (1 << 20) - 1
 """Largest number of pending bytes; as many may be complete before they are expected."""
+STATE_MISSING_SHIFT, STATE_BYTES_SHIFT = 24, 44
+"""In a report: the address, from bit 24 on the missing arrivals, from bit 44 on the pending bytes (20 bits each)."""
+STATE_ADDRESS_MASK = (1 << STATE_MISSING_SHIFT) - 1
 INVALID = 0
 """The word after `mbarrier.inval`."""
+
+
+def waiting_words(missing: int, pending: int) -> str:
+    """Return what a phase misses, in words: the bytes only if some are pending."""
+    arrivals = f"{missing} arrival{'s' * (missing != 1)}"
+    return f"{arrivals} and {pending} byte{'s' * (pending != 1)}" if pending else arrivals

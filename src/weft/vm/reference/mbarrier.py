@@ -17,9 +17,10 @@ from ..mbarrier_word import (
     NEXT_SHIFT,
     PHASE_MASK,
     PHASE_SHIFT,
+    waiting_words,
 )
 from .access import locate, shared_addresses
-from .machine import Arrival, RunningWarp
+from .machine import Arrival, Cta, RunningWarp
 from .memory import carry_out
 from .spaces import SpaceStorage
 
@@ -101,6 +102,7 @@ def _init(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _arrive(w: RunningWarp, ins: Instruction) -> None:
+    w.cta.fruitless = 0
     counts = w.src(ins, "count") if ins.find("count") is not None else np.ones(32, np.uint32)
     before = np.zeros(32, np.uint64)
     for lane, (region, at) in _places(w, ins).items():
@@ -120,6 +122,7 @@ def _arrive(w: RunningWarp, ins: Instruction) -> None:
 
 def _count_bytes(w: RunningWarp, ins: Instruction) -> None:
     """Add bytes that a phase waits for, or subtract them; the last one may end the phase."""
+    w.cta.fruitless = 0
     sign = 1 if ins.has("expect_tx") else -1
     amounts = w.src(ins, "bytes")
     for lane, (region, at) in _places(w, ins).items():
@@ -149,6 +152,11 @@ def _test(w: RunningWarp, ins: Instruction) -> None:
         else:
             over[lane] = word.phase != int(states[lane]) >> PHASE_SHIFT & PHASE_MASK
     w.gives_way = not over[w.mask].all()
+    if over.any():
+        w.cta.fruitless = 0
+    for lane in (lane for lane in places if not over[lane]):
+        w.waits_at = places[lane][1]
+        break
     w.dst(ins, over, "p")
 
 
@@ -156,6 +164,7 @@ def _settle(w: RunningWarp, at: int) -> None:
     """Carry out the copies whose arrival the mbarrier awaits, because a thread tests it, and count them."""
     due = [arrival for arrival in w.cta.arrivals if arrival.at == at]
     w.cta.arrivals = [arrival for arrival in w.cta.arrivals if arrival.at != at]
+    w.cta.fruitless = 0 if due else w.cta.fruitless
     for arrival in due:
         for queue in (*arrival.warp.groups[arrival.lane], arrival.warp.uncommitted[arrival.lane]):
             for copy in [copy for copy in queue if any(copy is one for one in arrival.copies)]:
@@ -179,6 +188,12 @@ def _cp(w: RunningWarp, ins: Instruction) -> None:
             _store(region, at, replace(word, missing=word.missing + 1).bits)
         copies = (*(copy for group in w.groups[lane] for copy in group), *w.uncommitted[lane])
         w.cta.arrivals.append(Arrival(w, lane, at, copies, ins))
+
+
+def missing_at(cta: Cta, at: int) -> str:
+    """Return what the phase of the mbarrier at `at` misses, in words."""
+    word = _read(_load(cta.shared, at))
+    return waiting_words(word.missing if word is not None else 0, cta.pending_bytes.get(at, 0))
 
 
 EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {

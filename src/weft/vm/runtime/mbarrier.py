@@ -20,7 +20,17 @@ Watchers see an arrival and a test that succeeds as atomic accesses: the one rel
 
 from weft.core.errors import Unsupported
 
-from ..context import BAD_MBARRIER, MISALIGNED, OUT_OF_BOUNDS, WARP_POLLED, WARP_SHARED, WARP_SHARED_LIMIT, WARP_SLICE
+from ..context import (
+    BAD_MBARRIER,
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    WARP_POLLED,
+    WARP_SHARED,
+    WARP_SHARED_LIMIT,
+    WARP_SLICE,
+    WARP_WORKER,
+    WORKER_FRUITLESS,
+)
 from ..ir import Builder, Value, const, vec
 from ..mbarrier_word import (
     COUNT_BITS,
@@ -111,11 +121,20 @@ def _word(b: Builder, address: Value, lane: Value) -> Value:
 
 
 def _pending(b: Builder, address: Value, lane: Value) -> Value:
-    """Return the host address of the pending bytes (i32) of one lane's mbarrier: they follow shared memory."""
-    warp = b.param("warp")
+    """Return the host address of the pending bytes (i32) of one lane's mbarrier."""
+    return pending_at(b, b.param("warp"), b.extract(address, lane))
+
+
+def pending_at(b: Builder, warp: Value, address: Value) -> Value:
+    """Return the host address of the pending bytes of the mbarrier at an address: they follow shared memory."""
     limit = b.op("add", get(b, warp, WARP_SHARED_LIMIT), const("i64", 63))
-    half = b.op("lshr", b.cast("zext", b.extract(address, lane), "i64"), const("i64", 1))
+    half = b.op("lshr", b.cast("zext", address, "i64"), const("i64", 1))
     return b.offset(get(b, warp, WARP_SHARED), b.op("add", b.op("and", limit, const("i64", -64)), half))
+
+
+def _changes(b: Builder) -> None:
+    """Note that an mbarrier changes: the threads that wait for one may go on."""
+    put(b, get(b, b.param("warp"), WARP_WORKER), WORKER_FRUITLESS, const("i32", 0))
 
 
 def _field(b: Builder, word: Value, shift: int, mask: int) -> Value:
@@ -180,6 +199,7 @@ def _inval(name: str, watch: Instrumentation) -> Builder:
 
 def _arrive(name: str, watch: Instrumentation) -> Builder:
     b = function(name, _LANES64, [*_PLACE, (_LANES32, "count")])
+    _changes(b)
     valid, bad = _valid(b), Variable(b, const("i32", 0))
     found = _words(b)
     with each_lane(b, valid) as lane:
@@ -227,9 +247,12 @@ def _test(name: str, watch: Instrumentation) -> Builder:
             _mark(b, bad, lane)
     _report(b, bad)
     _used(b, watch, b.param("address"), done.get(), ended)
+    with when(b, b.icmp("ne", done.get(), const("i32", 0))):
+        _changes(b)
     with when(b, b.icmp("ne", done.get(), b.param("mask"))):
         put(b, b.param("warp"), WARP_SLICE, const("i64", 0))
-        put(b, b.param("warp"), WARP_POLLED, const("i32", 1))
+        first = b.intrinsic("cttz", "i32", [without(b, b.param("mask"), done.get()), const("i1", 1)])
+        put(b, b.param("warp"), WARP_POLLED, b.extract(b.param("address"), first))
     b.ret(done.get())
     return b
 
@@ -270,6 +293,7 @@ def _expect(name: str, watch: Instrumentation) -> Builder:
 def _bytes(name: str) -> Builder:
     """Add to the pending bytes, or subtract from them; the last byte begins the next phase if no arrival is missing."""
     b = function(name, "void", [*_PLACE, (_LANES32, "bytes")])
+    _changes(b)
     valid, bad = _valid(b), Variable(b, const("i32", 0))
     with each_lane(b, valid) as lane:
         place, counter = _word(b, b.param("address"), lane), _pending(b, b.param("address"), lane)
@@ -292,6 +316,7 @@ def _bytes(name: str) -> Builder:
 def _land(name: str, watch: Instrumentation) -> Builder:
     """Count the arrivals that `lanes` of a queue entry announced, because their copies are complete."""
     b = function(name, "void", [("ptr", "warp"), ("ptr", "record"), ("i32", "lanes"), ("i32", "site")])
+    _changes(b)
     address = b.load(_LANES32, b.offset(b.param("record"), ENTRY_DST.at), align=4)
     bad, found = Variable(b, const("i32", 0)), _words(b)
     with each_lane(b, b.param("lanes")) as lane:
