@@ -177,8 +177,7 @@ def test_the_page_has_the_table() -> None:
 
 def test_the_page_about_triton_lists_the_gpus() -> None:
     (row,) = [line for line in (DOCS / "howto" / "triton.md").read_text().splitlines() if "weft.triton.on(gpu)" in line]
-    runs = [name for name, one in chips().items() if one.architecture.capability != "9.0"]
-    assert row.endswith(f"runs on a virtual `gpu`: {', '.join(f'`{name}`' for name in runs)} |")
+    assert row.endswith(f"runs on a virtual `gpu`: {', '.join(f'`{name}`' for name in chips())} |")
 
 
 def test_the_example_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:

@@ -244,7 +244,7 @@ CHAPTERS = {
     "compare": "9.7.6, 9.7.7 Comparison and selection", "convert": "9.7.9.21 Conversion",
     "memory": "9.7.9 Data movement", "control": "9.7.12 Control flow, 9.7.19 miscellaneous",
     "sync": "9.7.13 Synchronisation and communication", "mbarrier": "9.7.13.15 mbarrier",
-    "matrix": "9.7.14 Matrix multiply-accumulate",
+    "matrix": "9.7.14 Matrix multiply-accumulate", "wgmma": "9.7.15 Matrix products of a warpgroup",
 }  # fmt: skip
 
 

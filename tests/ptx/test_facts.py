@@ -52,7 +52,7 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
         if "nc" in words:
             assert access.read_only
     assert bool(facts.control in ("jump", "table")) == bool(_named(row, "label"))
-    together = "mask" in row.index or ("aligned" in words and row.chapter == "matrix")
+    together = "mask" in row.index or ("aligned" in words and (row.chapter == "matrix" or "mma_async" in words))
     assert (facts.group == "warp") == together
     assert (facts.group == "cta") == (row.name in ("bar", "barrier") and "warp" not in words)
     assert facts.waits == ((facts.group == "cta" and "arrive" not in words) or "warp" in words)
@@ -62,9 +62,10 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
     assert facts.reads_carry == (row.name in ("addc", "subc", "madc"))
     assert facts.compares == ("cmp" in words)
     assert facts.is_mbarrier == ("mbarrier" in words and "pending_count" not in words)
-    assert facts.multiplies == (row.name if "mma" in words and row.name in ("mma", "wmma") else "")
+    assert facts.multiplies == (row.name if {"mma", "mma_async"} & words and "mma" in row.name else "")
+    assert facts.updates == (("d",) if "mma_async" in words else ())
     assert facts.result == "operands" or row.returns or facts.group
-    assert facts.target in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a+", "sm_100")
+    assert facts.target in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_90a+", "sm_100")
 
 
 @pytest.mark.parametrize(

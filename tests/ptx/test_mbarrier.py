@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.ptx.harness import Ran, check_body
+from tests.ptx.harness import ENGINES, Ran, check_body, kernel, launch
 
 N = 512
 BLOCK = 128
@@ -19,6 +19,11 @@ OPCODES = [
       for parity in ("", ".parity") for order in ("", ".acquire.cta") for space in SPACES),
     *(f"cp.async.mbarrier.arrive{noinc}{space}.b64" for noinc in ("", ".noinc") for space in SPACES),
     "mbarrier.pending_count.b64",
+    *(f"mbarrier.try_wait{parity}{space}.b64" for parity in ("", ".parity") for space in SPACES),
+    "mbarrier.expect_tx.relaxed.cta.shared.b64",
+    "mbarrier.complete_tx.shared.b64",
+    "mbarrier.arrive.expect_tx.shared.b64",
+    "mbarrier.arrive_drop.expect_tx.release.cta.shared.b64",
 ]  # fmt: skip
 SHARED = ".shared .align 8 .b64 bar[4]; .shared .align 16 .b8 box[2048];"
 DECLARATIONS = ".reg .pred %first, %done, %more, %low; .reg .b64 %state, %g, %src;"
@@ -183,9 +188,88 @@ def test_copies_arrive_with_the_phase(space: str, noinc: str, wait: str) -> None
     assert not ran.findings
 
 
+def test_a_phase_waits_for_its_bytes() -> None:
+    """Thread 0 does every step and tests the phase after each; bytes may be complete before they are expected."""
+    steps = [
+        ("mbarrier.init.shared.b64 [%t3], 2", 0, False),
+        ("mbarrier.arrive.expect_tx.shared.b64 %state, [%t3], 100", 0, False),
+        ("mbarrier.complete_tx.shared.b64 [%t3], 100", 0, False),  # one arrival is missing
+        ("mbarrier.expect_tx.relaxed.cta.shared.b64 [%t3], 48", 0, False),
+        ("mbarrier.arrive.shared.b64 %state, [%t3]", 0, False),  # 48 bytes are pending
+        ("mbarrier.complete_tx.relaxed.cluster.shared.b64 [%t3], 16", 0, False),
+        ("mbarrier.complete_tx.shared.b64 [%t3], 32", 0, True),
+        ("mbarrier.complete_tx.shared.b64 [%t3], 64", 1, False),  # of the next phase, before it expects them
+        ("mbarrier.arrive.shared.b64 %state, [%t3]", 1, False),
+        ("mbarrier.arrive_drop.expect_tx.shared.b64 %state, [%t3], 64", 1, True),
+        ("mbarrier.arrive.shared.b64 %state, [%t3]", 0, True),  # the next phase expects one arrival
+    ]
+    lines = ["@!%first bra SKIP;"]
+    for number, (step, parity, _) in enumerate(steps):
+        form = f"mbarrier.try_wait.parity.shared.b64 %p{number}, [%t3], {parity}"
+        lines.append(f"{step}; {form}{', 1000' if number % 2 else ''};")
+    lines.append("mbarrier.try_wait.shared.b64 %last, [%t3], %state; SKIP:")
+    outputs = {f"p{number}": "pred" for number in range(len(steps))}
+    ran = _run("\n".join(lines), {**outputs, "last": "pred"}, n=BLOCK)
+    assert not ran.findings
+    assert [bool(ran.outputs[f"p{number}"][0]) for number in range(len(steps))] == [over for _, _, over in steps]
+    assert ran.outputs["last"][0]
+
+
+def test_consumers_wait_for_bytes_of_a_producer() -> None:
+    """Three warps spin at the mbarrier until the last one, which runs after them, completes the bytes in two pieces."""
+    body = """@%first mbarrier.init.shared.b64 [%t3], 1;
+      bar.sync 0;
+      setp.lt.u32 %low, %t0, 96; @%low bra WAIT;
+      setp.eq.u32 %more, %t0, 96; @!%more bra WAIT;
+      mbarrier.arrive.expect_tx.shared.b64 _, [%t3], 512;
+      st.shared.b32 [box], 77;
+      mbarrier.complete_tx.shared.b64 [%t3], 256; mbarrier.complete_tx.shared.b64 [%t3], 256;
+      WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %done, [%t3], 0;
+      @!%done bra WAIT;
+      ld.shared.b32 %d, [box];"""
+    ran = _run(body, {"d": "b32"})
+    assert not ran.findings
+    assert (ran.outputs["d"] == 77).all()
+
+
+@pytest.mark.parametrize(
+    ("late", "words"),
+    [
+        ("mbarrier.arrive.shared.b64 _, [%t3];", "misses 1 arrival"),
+        ("mbarrier.arrive.expect_tx.shared.b64 _, [%t3], 48; mbarrier.complete_tx.shared.b64 [%t3], 16;",
+         "misses 1 arrival and 32 bytes"),
+        ("mbarrier.arrive.shared.b64 _, [%t3]; mbarrier.arrive.expect_tx.shared.b64 _, [%t3], 16;",
+         "misses 0 arrivals and 16 bytes"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_phase_that_never_ends_is_a_deadlock(late: str, words: str, engine: str) -> None:
+    """One warp arrives too rarely, then all warps wait: three at the mbarrier, one at a barrier of the CTA."""
+    body = f"""@%first mbarrier.init.shared.b64 [%t3], 2;
+      bar.sync 0;
+      setp.ge.u32 %low, %t0, 96; @%low bra BARRIER;
+      @!%first bra WAIT;
+      {late}
+      WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %done, [%t3], 0;
+      @!%done bra WAIT;
+      BARRIER:
+      bar.sync 0;
+      mov.b32 %d, 1;"""
+    made = kernel(THREAD + body, {}, {"d": "b32"}, declarations=DECLARATIONS, module_scope=SHARED)
+    ran = launch(made, {}, engine=engine, n=BLOCK, block=BLOCK)
+    assert {finding.code for finding in ran.findings} == {"S301"}
+    assert any(finding.message.endswith(words) for finding in ran.findings)
+
+
 @pytest.mark.parametrize(
     "body",
     [
+        "@%first mbarrier.init.shared.b64 [%t3], 1; @%first mbarrier.expect_tx.shared.b64 [%t3], 0x100000;",
+        "@%first mbarrier.init.shared.b64 [%t3], 1; @%first mbarrier.complete_tx.shared.b64 [%t3], 0xfffff;"
+        "@%first mbarrier.complete_tx.shared.b64 [%t3], 1;",
+        "mbarrier.arrive.expect_tx.shared.b64 _, [%t3], 16;",
         "mbarrier.arrive.shared.b64 %state, [%t3];",
         "@%first mbarrier.init.shared.b64 [%t3], 0;",
         "@%first mbarrier.init.shared.b64 [%t3], 2; @%first mbarrier.arrive.noComplete.shared.b64 _, [%t3], 2;",
@@ -194,7 +278,17 @@ def test_copies_arrive_with_the_phase(space: str, noinc: str, wait: str) -> None
         "mbarrier.test_wait.parity.shared.b64 %done, [%t3], 0;",
         "cp.async.mbarrier.arrive.shared.b64 [%t3];",
     ],
-    ids=["no init", "count 0", "noComplete that completes", "too many", "after inval", "copies without init"],
+    ids=[
+        "too many bytes",
+        "too many complete",
+        "bytes without init",
+        "no init",
+        "count 0",
+        "noComplete that completes",
+        "too many",
+        "after inval",
+        "copies without init",
+    ],
 )
 def test_misuse_is_reported(body: str) -> None:
     ran = _run(body + "mov.b32 %d, 1;", {"d": "b32"}, n=BLOCK)

@@ -135,6 +135,8 @@ def test_marks_change_nothing_and_every_cta_is_a_cluster() -> None:
         ("setmaxnreg.inc.sync.aligned.u32 64;", "sm_90a", ""),
         ("setmaxnreg.inc.sync.aligned.u32 64;", "sm_120a", ""),
         ("elect.sync _|%p, -1;", "sm_89", "needs sm_90"),
+        ("wgmma.fence.sync.aligned;", "sm_90", "needs sm_90a"),
+        ("wgmma.fence.sync.aligned;", "sm_120a", "needs sm_90a"),
         ("mov.u32 %r, %cluster_ctarank;", "sm_89", "clusters need sm_90"),
         ("mov.u32 %r, %cluster_ctarank;", "sm_120a", ""),
     ],

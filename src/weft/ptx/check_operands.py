@@ -32,6 +32,8 @@ def check_operands(ins: Instruction, registers: Mapping[str, str]) -> None:
             continue
         wanted = wanted_type(ins.form, ins.mods, spec.name, len(ins.operands))
         if isinstance(operand, Vec):
+            # A of wgmma is a descriptor of 64 bits, or registers of 32.
+            wanted = "b32" if ins.facts.multiplies == "wgmma" else wanted
             _check_vector(ins, spec.name, operand, wanted, registers)
         elif spec.kind == "vector" and "vec" in ins.mods:
             raise ParseError(f"{ins.opcode}: operand {spec.name} must be a list of registers in braces", ins.line)

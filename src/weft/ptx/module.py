@@ -157,8 +157,8 @@ class Instruction:
 
     @property
     def space(self) -> str:
-        """Return the state space of addresses that the opcode names, `generic` if none."""
-        return named_space(self.mods)
+        """Return the state space of addresses that the opcode names (descriptors: shared memory), `generic` if none."""
+        return "shared" if self.facts.multiplies == "wgmma" else named_space(self.mods)
 
     def bytes_of(self, access: Access) -> int | None:
         """Return the bytes that a lane accesses; None if they are known only when it runs, or to a tile."""
@@ -209,7 +209,7 @@ class Instruction:
         if self.facts.reads_carry or ("cc" in self.mods and self.guard is not None):
             yield CARRY
         for spec, operand in zip(self.form.operands, self.operands, strict=False):
-            if not spec.written or self.guard is not None:
+            if not spec.written or self.guard is not None or spec.name in self.facts.updates:
                 yield from _registers(operand)
 
 

@@ -21,6 +21,8 @@ def rule_for(ins: Instruction, algebra: Algebra) -> Rule:
     facts = ins.facts
     if facts.computes:
         return algebra.computes.get(facts.computes) or COMPUTES.get(facts.computes, blend)
+    if facts.multiplies == "wgmma":
+        return _warpgroup
     if facts.multiplies:
         return multiply
     if facts.starts:
@@ -40,6 +42,11 @@ def rule_for(ins: Instruction, algebra: Algebra) -> Rule:
     return _move if facts.copies == ("a",) else blend
 
 
+def _warpgroup(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
+    """wgmma reads tiles of shared memory by descriptors, which no rule follows yet."""
+    raise Unsupported(f"following values through {ins.opcode}", ins.line)
+
+
 def _access_rule(ins: Instruction) -> Rule:
     access = ins.facts.accesses[0]
     rule = _ACCESSES.get((access.verb, access.width if isinstance(access.width, str) else access.holds))
@@ -56,11 +63,12 @@ def blend(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
     """Make every byte of the result depend on every byte of the sources; halves of packed types stay separate."""
     one, both = s.algebra.one, s.algebra.both
     if "x2" in ins.mods.get("type", "") and not ins.facts.compares:
+        half = _size(ins.type) // 2
         halves = np.zeros((32, 2), s.algebra.dtype)
         for spec, operand in zip(ins.form.operands, ins.operands, strict=False):
             if not spec.written:
-                halves = both(halves, one(s.read(w, operand, 4).reshape(32, 2, 2)))
-        s.write(w, ins.operand("d"), np.repeat(halves, 2, axis=1))
+                halves = both(halves, one(s.read(w, operand, 2 * half).reshape(32, 2, half)))
+        s.write(w, ins.operand("d"), np.repeat(halves, half, axis=1))
         return
     _give_all(s, w, ins, _total(s, w, ins))
 

@@ -61,6 +61,8 @@ WORKER_FRAME_BYTES = Field(152, "i64")
 WORKER_RESERVED = Field(160, "i64")
 WORKER_RESERVED_BYTES = Field(168, "i64")
 """Address and size of the system's part of shared memory, which is zero when a CTA begins; 0 if there is none."""
+WORKER_FRUITLESS = Field(176, "i32")
+"""Rounds since an mbarrier changed or a warp did more than to test one."""
 WORKER_WRITTEN = Field(448, "ptr")
 """A byte per byte of global memory: 255 where it was written; null if no checker uses it."""
 WORKER_LOCAL_WRITTEN = Field(456, "ptr")
@@ -142,7 +144,7 @@ WARP_SHARED_OBJECTS = Field(928, "ptr")
 WARP_SPENT = Field(912, "i32")
 """Lanes of a divergent warp that used a turn since every lane that could run last had one."""
 WARP_POLLED = Field(916, "i32")
-"""1 if it ended its turn because the value it waits for has not arrived."""
+"""The address of an mbarrier, if it ended its turn because the phase it waits for is not over; otherwise 0."""
 WARP_LOCAL_WRITTEN = Field(936, "ptr")
 """A byte per byte of local memory: 255 where it was written; null if no checker uses it."""
 WARP_RELEASED = Field(944, "i32")
@@ -173,5 +175,5 @@ DONE, NEED_DIVERGENT, STOPPED = range(3)
 OUT_OF_BOUNDS, MISALIGNED, DEADLOCK, OUT_OF_BUDGET, TRAP, COPY_QUEUE_FULL = range(1, 7)
 BAD_BARRIER, BAD_COUNT, BAD_INDEX = range(7, 10)
 BAD_MASK, EXITED_LANES, SPLIT_BARRIER, TOO_MANY, MIXED_COUNTS = range(16, 21)
-BAD_MBARRIER, OUT_OF_ROOM = 21, 22
+BAD_MBARRIER, OUT_OF_ROOM, NO_ARRIVAL = 21, 22, 23
 FIRST_PROBE_CODE = 32

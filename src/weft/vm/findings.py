@@ -10,6 +10,7 @@ from weft.core.records import Dim3, Finding
 from weft.ptx.module import Instruction
 
 from . import context as c
+from .mbarrier_word import COUNT_MASK, STATE_ADDRESS_MASK, STATE_BYTES_SHIFT, STATE_MISSING_SHIFT, waiting_words
 from .memory import SHARED_BASE, WINDOW_BYTES
 from .places import Places, Spot, access_words
 
@@ -38,6 +39,7 @@ CODES: Mapping[int, tuple[str, str]] = {
     c.TOO_MANY: ("S305", "barrier for {address} threads: the CTA has fewer"),
     c.MIXED_COUNTS: ("S305", "barrier for {address} threads: other warps arrived with a different count"),
     c.BAD_MBARRIER: ("S308", "no initialised mbarrier at {where}, or more arrivals than it expects"),
+    c.NO_ARRIVAL: ("S301", "deadlock: these lanes wait for the mbarrier at {where}, which misses {missing}"),
     c.BAD_INDEX: ("X403", "branch index {address} is outside its table"),
     c.TRAP: ("X401", "trap"),
 }
@@ -90,12 +92,17 @@ def findings_of(
         cta = (number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]))
         instruction = source.instruction_at.get(line) if line >= 0 else source.waiting_at(-1 - line)
         spot = spots[line, address] if code == c.OUT_OF_BOUNDS else Spot(name, "")
+        missing = ""
+        if code == c.NO_ARRIVAL:
+            pending, arrivals = address >> STATE_BYTES_SHIFT, address >> STATE_MISSING_SHIFT & COUNT_MASK
+            missing = waiting_words(arrivals, pending)
+            address = SHARED_BASE + (address & STATE_ADDRESS_MASK)
         where = places.where(instruction, address)
         if instruction is not None and instruction.facts.starts == "cp.async" and address < SHARED_BASE + WINDOW_BYTES:
             address %= SHARED_BASE  # a copy's target, reported as a generic address
         what, size = access_words(instruction, address)
         words = trap_words(source.trap_at(line)) if code == c.TRAP else codes[code][1]
-        message = words.format(address=address, where=where, spot=spot.message, what=what, size=size)
+        message = words.format(address=address, where=where, spot=spot.message, what=what, size=size, missing=missing)
         found.append(
             Finding(
                 name,

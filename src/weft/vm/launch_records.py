@@ -202,7 +202,7 @@ class Records:
         if plan.names_regions:
             room = area(shared_end, shape.shared_bytes + layout.static_shared_bytes)
         shared_limit = room[1]
-        shared = _buffer(shared_limit + 64)
+        shared = _buffer(-(-shared_limit // 64) * 64 + shared_limit // 2 + 64)  # and the bytes pending at mbarriers
         regions = Regions(shared_arrays(layout, shape.shared_bytes), room, shared.ctypes.data)
         copies = COPY_CAPACITY if any(name.startswith("cp.async") for name in plan.imports) else 0
         local_bytes = -(-layout.local_bytes // 4) * 4 * LANES

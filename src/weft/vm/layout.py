@@ -6,12 +6,16 @@ from types import MappingProxyType
 
 from weft.core.errors import LaunchError, Unsupported
 from weft.core.records import SharedSymbol
+from weft.ptx.isa.facts import is_later
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 
 from .memory import LOCAL_START, SHARED_START, GlobalMemory
 
 BANK_ROW = 128
 """All banks once: a shared array keeps its hardware offset modulo this, so that bank conflicts do not change."""
+
+SWIZZLE_PERIOD = 1024
+"""The swizzles of descriptors and tensor maps repeat after it."""
 
 MOST_GAP = 2048
 """Limit of a gap: all its bytes are cleared with the rest when a CTA starts."""
@@ -63,6 +67,14 @@ def gap_behind(size_bytes: int) -> int:
     return _align(min(max(size_bytes, BANK_ROW), MOST_GAP), BANK_ROW)
 
 
+def _period(target: str) -> int:
+    """Return the bytes modulo which a shared array is where the hardware has it.
+
+    Bank conflicts repeat after a row of banks; the swizzles of sm_90 use bits 7 to 9 of an address.
+    """
+    return BANK_ROW if is_later("sm_90", target) else SWIZZLE_PERIOD
+
+
 def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = ()) -> Layout:
     """Place every variable that `function` can name. `cubin` gives the hardware's shared offsets if they are known."""
     hardware = {symbol.name: symbol.offset for symbol in cubin}
@@ -72,6 +84,7 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
         param = _align(param, variable.align)
         symbols[variable.name] = Placed(variable.name, "param", param, variable.size_bytes)
         param += variable.size_bytes
+    period = _period(module.target)
     shared, local, packed = SHARED_START, LOCAL_START, 0
     dynamic: list[Variable] = []
     for variable in (*module.variables, *function.variables):
@@ -79,8 +92,8 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
             dynamic.append(variable)
         elif variable.space == "shared":
             packed = _align(packed, variable.align)
-            wanted = hardware.get(variable.name, packed) % BANK_ROW
-            shared += (wanted - shared) % BANK_ROW
+            wanted = hardware.get(variable.name, packed)
+            shared += (wanted - shared) % period
             symbols[variable.name] = Placed(variable.name, "shared", shared, variable.size_bytes)
             shared += variable.size_bytes + gap_behind(variable.size_bytes)
             packed += variable.size_bytes
@@ -92,7 +105,8 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
         shared = _align(shared, BANK_ROW)
         symbols[RESERVED.name] = Placed(RESERVED.name, "shared", shared, RESERVED.size_bytes)
         shared += RESERVED.size_bytes + gap_behind(RESERVED.size_bytes)
-    shared += (_align(packed, 16) - shared) % BANK_ROW
+    aligned = max([16, *(variable.align for variable in dynamic)])
+    shared += (_align(packed, aligned) - shared) % period
     for variable in dynamic:
         symbols[variable.name] = Placed(variable.name, "shared", shared, 0)
     return Layout(symbols, shared, packed, local, max(_align(param, 8), 8))

@@ -15,6 +15,7 @@ from .mbarrier import ROWS as MBARRIER
 from .memory import ROWS as MEMORY
 from .refused import refusal
 from .sync import ROWS as SYNC
+from .wgmma import ROWS as WGMMA
 
 ROWS: tuple[Form, ...] = (
     *INTEGER,
@@ -28,6 +29,7 @@ ROWS: tuple[Form, ...] = (
     *SYNC,
     *MBARRIER,
     *MATRIX,
+    *WGMMA,
 )
 _BY_NAME: dict[str, list[Form]] = {}
 for _row in ROWS:

@@ -93,8 +93,10 @@ class Facts:
     """The operands of which, if f32, only the number counts: the bits of a NaN do not show in the result."""
     compares: bool = False
     """Whether the result is the truth of a comparison of a and b."""
-    multiplies: Literal["", "mma", "wmma"] = ""
+    multiplies: Literal["", "mma", "wmma", "wgmma"] = ""
     """The kind of matrix fragments that it multiplies."""
+    updates: tuple[str, ...] = ()
+    """The written operands that are read, too."""
     reads_carry: bool = False
     target: str = "sm_80"
     """The first architecture that has the form; `sm_80` is the first that Weft runs. `sm_90a`: only this one has it;

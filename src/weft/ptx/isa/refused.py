@@ -2,16 +2,12 @@
 
 _ELSEWHERE = 'compile with arch="sm_89": the compiler then does not use it'
 _NEEDS: tuple[tuple[str, str], ...] = (
-    ("wgmma.", "warpgroup tensor cores need sm_90a"),
+    ("wgmma.", "this form of the warpgroup tensor cores needs sm_90a"),
     ("tcgen05.", "fifth-generation tensor cores need sm_100a"),
     ("cp.async.bulk", "bulk and tensor copies (TMA) need sm_90"),
     ("cp.reduce.async", "bulk and tensor copies (TMA) need sm_90"),
     ("tensormap.", "tensor maps (TMA) need sm_90"),
-    ("mbarrier.try_wait", "mbarriers that suspend the thread need sm_90"),
-    ("mbarrier.expect_tx", "mbarriers that count bytes need sm_90"),
-    ("mbarrier.complete_tx", "mbarriers that count bytes need sm_90"),
-    ("mbarrier.arrive.expect_tx", "mbarriers that count bytes need sm_90"),
-    ("mbarrier.arrive_drop.expect_tx", "mbarriers that count bytes need sm_90"),
+    ("mbarrier.", "this form of mbarrier needs sm_90"),
     ("barrier.cluster", "clusters need sm_90"),
     ("mapa", "clusters need sm_90"),
     ("getctarank", "clusters need sm_90"),

@@ -35,7 +35,7 @@ def _check_registers(ins: Instruction, name: str, matrix: str, shape: str, ptx_t
         raise Unsupported(f"{ins.opcode} with {found} registers as operand {name}; it takes {needed}", ins.line)
 
 
-def _pass(e: KernelContract, role: str, values: Sequence[Value]) -> Value:
+def pass_registers(e: KernelContract, role: str, values: Sequence[Value]) -> Value:
     """Store registers in memory, one after the other."""
     row = 2 * ROW if element(values[0].ty) == "i64" else ROW
     room = e.buffer(role, row * len(values))
@@ -124,7 +124,7 @@ def _multiply(
 ) -> Value:
     """Call a tensor-core function for `count` operand sets that share A; return where the `results` rows are."""
     d = e.buffer("mma.d", ROW * results)
-    args = [d, _pass(e, "mma.a", a), _pass(e, "mma.b", b), _pass(e, "mma.c", c)]
+    args = [d, pass_registers(e, "mma.a", a), pass_registers(e, "mma.b", b), pass_registers(e, "mma.c", c)]
     e.b.call_pointer(e.imported(f"{name}.x{count}" if count > 1 else name), "void", args)
     return d
 
@@ -151,7 +151,7 @@ def wmma(e: KernelContract, ins: Instruction) -> None:
     name = f"wmma.{verb}.{which}.{ins.mods['layout']}.{shape}.{space}.{ins.type}"
     if which == "d":
         values = e.items(ins, "b")
-        e.runtime(name, "void", [base, stride, active, e.site(), _pass(e, "wmma.d", values)])
+        e.runtime(name, "void", [base, stride, active, e.site(), pass_registers(e, "wmma.d", values)])
         return
     room = e.buffer("wmma.load", ROW * 8)
     e.runtime(name, "void", [base, stride, active, e.site(), room])

@@ -32,13 +32,19 @@ def mbarrier(e: KernelContract, ins: Instruction) -> None:
         e.runtime("mbarrier.init", "void", [*_place(e, ins), e.src(ins, "count")])
     elif ins.has("inval"):
         e.runtime("mbarrier.inval", "void", _place(e, ins))
-    elif ins.has("test_wait"):
+    elif ins.has("test_wait") or ins.has("try_wait"):
         _test(e, ins)
+    elif ins.has("complete_tx"):
+        e.runtime("mbarrier.complete_tx", "void", [*_place(e, ins), e.src(ins, "bytes")])
     elif ins.has("pending_count"):
         state = e.src(ins, "state")
         count = e.b.op("and", state, const(state.ty, COUNT_MASK))
         e.dst(ins, e.b.cast("trunc", count, vec("i32") if lanes_of(state.ty) > 1 else "i32"))
     else:
+        if ins.has("expect_tx"):
+            e.runtime("mbarrier.expect_tx", "void", [*_place(e, ins), e.src(ins, "bytes")])
+            if not ins.form.returns:
+                return
         name = "mbarrier.drop" if ins.has("arrive_drop") else "mbarrier.arrive"
         name += ".keep" if ins.has("noComplete") else ""
         count = e.src(ins, "count") if ins.find("count") is not None else const(vec("i32"), 1)

@@ -46,7 +46,7 @@ def halves_body(b: Builder, kind: MmaKind, multiply: str, sets: AbstractContextM
 
 
 def _convert(b: Builder, source: Value, into: list[Value], registers: int, name: str) -> None:
-    """Convert registers of four bytes to f16: bytes 0 and 1 of a word into the first place, 2 and 3 into the next."""
+    """Convert registers of four bytes to f16: bytes 0 and 1 of every word to the first place, 2 and 3 to the other."""
     for number in range(registers):
         at = _REGISTER * number
         pairs = b.load(_BYTE_PAIRS, b.offset(source, at), align=64)

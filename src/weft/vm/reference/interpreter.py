@@ -19,7 +19,7 @@ from weft.ptx.passes.find_waits import waits_for_others
 from ..launch_spec import DeviceRun, LaunchSpec
 from ..layout import Layout
 from ..memory import GlobalMemory
-from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, sync
+from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, wgmma
 from . import memory as memory_chapter
 from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, Observer, RunningWarp, Stop
 from .program import line_up
@@ -37,6 +37,7 @@ EXECUTE: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "sync": sync.EXECUTE,
     "mbarrier": mbarrier.EXECUTE,
     "matrix": matrix.EXECUTE,
+    "wgmma": wgmma.EXECUTE,
 }
 """Chapter → opcode name → its implementation."""
 _TURN = 50_000
@@ -45,6 +46,8 @@ _TURN_TOGETHER = 64
 """The same if CTAs may wait for each other."""
 MOST_TOGETHER = 256
 """CTAs that run at once in that case."""
+_MOST_FRUITLESS = 1000
+"""Rounds in which all warps only wait for mbarriers, and none of these changes, before that is a deadlock."""
 _PATIENCE = 1024
 """Warp instructions for which a runnable lane is passed over: the others may spin on a value that it will write."""
 _FAVOUR = 256
@@ -85,14 +88,28 @@ def _waits(module: Module, function: Function) -> bool:
 def _run_cta(cta: Cta, *, to_its_end: bool) -> bool:
     """Run rounds of all warps in order, or one round; complete barriers open between rounds. False when it is over."""
     while cta.live_threads():
-        progress = False
-        for warp in cta.warps:
-            progress |= _run_warp(warp)
-        if not sync.release(cta) and not progress:
+        ran = [warp for warp in cta.warps if _run_warp(warp)]
+        if sync.release(cta) or any(not warp.gives_way for warp in ran):
+            cta.fruitless = 0
+        elif not ran:
             _deadlock(cta)
+        else:
+            cta.fruitless += 1
+            if to_its_end and cta.fruitless > _MOST_FRUITLESS:
+                _hopeless(cta, ran)
         if not to_its_end:
             return True
     return False
+
+
+def _hopeless(cta: Cta, waiting: list[RunningWarp]) -> None:
+    """Report the mbarriers that warps wait for when all warps only wait, and end the launch."""
+    for w in waiting:
+        name = f"deadlock: these lanes wait for the mbarrier at {w.waits_at:#x}, which misses"
+        lanes = sum(1 << int(lane) for lane in np.flatnonzero(w.live))
+        words = f"{name} {mbarrier.missing_at(cta, w.waits_at)}"
+        cta.grid.record(Finding("S301", words, int(w.line[w.live].max()), None, cta.index, w.number, lanes))
+    raise Stop
 
 
 def _run_warp(w: RunningWarp) -> bool:

@@ -122,6 +122,10 @@ class Cta:
         self.index = index
         self.shared = shared_region(grid.layout, grid.launch.shared_bytes)
         self.barriers: dict[int, Barrier] = {}
+        self.pending_bytes: dict[int, int] = {}
+        """Address of an mbarrier → bytes that its phase waits for."""
+        self.fruitless = 0
+        """Rounds since an mbarrier changed or a warp did more than to test one."""
         self.arrivals: list[Arrival] = []
         """Arrivals at mbarriers that depend on asynchronous copies."""
         x, y, z = grid.launch.block
@@ -169,6 +173,8 @@ class RunningWarp(Warp):
         self.steps = 0
         self.gives_way = False
         """Set by an instruction whose wait did not succeed: its turn is over."""
+        self.waits_at = 0
+        """The mbarrier that it tested then, an offset in shared memory."""
         self.last_run: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         self.favoured, self.favoured_until = 0, 0
         """A lane that was passed over for long, and the step until which it runs first."""

@@ -7,9 +7,20 @@ import numpy as np
 
 from weft.ptx.module import Discard, Instruction
 
-from ..mbarrier_word import COUNT_MASK, INVALID, MARK, MARK_SHIFT, MOST_COUNT, NEXT_SHIFT, PHASE_MASK, PHASE_SHIFT
+from ..mbarrier_word import (
+    COUNT_MASK,
+    INVALID,
+    MARK,
+    MARK_SHIFT,
+    MOST_BYTES,
+    MOST_COUNT,
+    NEXT_SHIFT,
+    PHASE_MASK,
+    PHASE_SHIFT,
+    waiting_words,
+)
 from .access import locate, shared_addresses
-from .machine import Arrival, RunningWarp
+from .machine import Arrival, Cta, RunningWarp
 from .memory import carry_out
 from .spaces import SpaceStorage
 
@@ -22,9 +33,9 @@ class _Word:
     following: int
     phase: int
 
-    def arrived(self, count: int) -> "_Word":
-        """Return the word after `count` arrivals; the last one of a phase begins the next."""
-        if self.missing > count:
+    def arrived(self, count: int, pending: int) -> "_Word":
+        """Return the word after `count` arrivals; the last one of a phase begins the next if no byte is pending."""
+        if self.missing > count or pending:
             return replace(self, missing=self.missing - count)
         return _Word(self.following, self.following, self.phase + 1 & PHASE_MASK)
 
@@ -66,8 +77,12 @@ def _mbarrier(w: RunningWarp, ins: Instruction) -> None:
     elif ins.has("inval"):
         for region, at in _places(w, ins).values():
             _store(region, at, INVALID)
-    elif ins.has("test_wait"):
+    elif ins.has("test_wait") or ins.has("try_wait"):
         _test(w, ins)
+    elif ins.has("expect_tx") or ins.has("complete_tx"):
+        _count_bytes(w, ins)
+        if ins.form.returns:
+            _arrive(w, ins)
     elif ins.has("pending_count"):
         w.dst(ins, (w.src(ins, "state") & np.uint64(COUNT_MASK)).astype(np.uint32))
     else:
@@ -80,12 +95,14 @@ def _init(w: RunningWarp, ins: Instruction) -> None:
         count = int(counts[lane])
         if 1 <= count <= MOST_COUNT:
             _store(region, at, _Word(count, count, 0).bits)
+            w.cta.pending_bytes[at] = 0
         else:
             _store(region, at, INVALID)
             _report(w, ins, lane)
 
 
 def _arrive(w: RunningWarp, ins: Instruction) -> None:
+    w.cta.fruitless = 0
     counts = w.src(ins, "count") if ins.find("count") is not None else np.ones(32, np.uint32)
     before = np.zeros(32, np.uint64)
     for lane, (region, at) in _places(w, ins).items():
@@ -98,9 +115,25 @@ def _arrive(w: RunningWarp, ins: Instruction) -> None:
         if word is None or word.following < 0 or not 1 <= count <= most:
             _report(w, ins, lane)
         else:
-            _store(region, at, word.arrived(count).bits)
+            _store(region, at, word.arrived(count, w.cta.pending_bytes[at]).bits)
     if not isinstance(ins.operand("d"), Discard):
         w.dst(ins, before)
+
+
+def _count_bytes(w: RunningWarp, ins: Instruction) -> None:
+    """Add bytes that a phase waits for, or subtract them; the last one may end the phase."""
+    w.cta.fruitless = 0
+    sign = 1 if ins.has("expect_tx") else -1
+    amounts = w.src(ins, "bytes")
+    for lane, (region, at) in _places(w, ins).items():
+        word = _read(_load(region, at))
+        total = w.cta.pending_bytes.get(at, 0) + sign * int(amounts[lane])
+        if word is None or abs(total) > MOST_BYTES or int(amounts[lane]) > MOST_BYTES:
+            _report(w, ins, lane)
+            continue
+        w.cta.pending_bytes[at] = total
+        if sign < 0 and not word.missing:
+            _store(region, at, word.arrived(0, total).bits)
 
 
 def _test(w: RunningWarp, ins: Instruction) -> None:
@@ -119,6 +152,11 @@ def _test(w: RunningWarp, ins: Instruction) -> None:
         else:
             over[lane] = word.phase != int(states[lane]) >> PHASE_SHIFT & PHASE_MASK
     w.gives_way = not over[w.mask].all()
+    if over.any():
+        w.cta.fruitless = 0
+    for lane in (lane for lane in places if not over[lane]):
+        w.waits_at = places[lane][1]
+        break
     w.dst(ins, over, "p")
 
 
@@ -126,6 +164,7 @@ def _settle(w: RunningWarp, at: int) -> None:
     """Carry out the copies whose arrival the mbarrier awaits, because a thread tests it, and count them."""
     due = [arrival for arrival in w.cta.arrivals if arrival.at == at]
     w.cta.arrivals = [arrival for arrival in w.cta.arrivals if arrival.at != at]
+    w.cta.fruitless = 0 if due else w.cta.fruitless
     for arrival in due:
         for queue in (*arrival.warp.groups[arrival.lane], arrival.warp.uncommitted[arrival.lane]):
             for copy in [copy for copy in queue if any(copy is one for one in arrival.copies)]:
@@ -135,7 +174,7 @@ def _settle(w: RunningWarp, at: int) -> None:
         if word is None or not word.missing:
             _report(arrival.warp, arrival.call, arrival.lane)
         else:
-            _store(w.cta.shared, at, word.arrived(1).bits)
+            _store(w.cta.shared, at, word.arrived(1, w.cta.pending_bytes[at]).bits)
 
 
 def _cp(w: RunningWarp, ins: Instruction) -> None:
@@ -149,6 +188,12 @@ def _cp(w: RunningWarp, ins: Instruction) -> None:
             _store(region, at, replace(word, missing=word.missing + 1).bits)
         copies = (*(copy for group in w.groups[lane] for copy in group), *w.uncommitted[lane])
         w.cta.arrivals.append(Arrival(w, lane, at, copies, ins))
+
+
+def missing_at(cta: Cta, at: int) -> str:
+    """Return what the phase of the mbarrier at `at` misses, in words."""
+    word = _read(_load(cta.shared, at))
+    return waiting_words(word.missing if word is not None else 0, cta.pending_bytes.get(at, 0))
 
 
 EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {

@@ -8,6 +8,8 @@
     i32         mbarrier.test.state       (warp, <32 x i32> address, i32 mask, i32 site, <32 x i64> state)
     i32         mbarrier.test.parity      (warp, <32 x i32> address, i32 mask, i32 site, <32 x i64> parity)
     void        mbarrier.expect           (warp, <32 x i32> address, i32 mask, i32 site)  one more arrival each
+    void        mbarrier.expect_tx        (warp, <32 x i32> address, i32 mask, i32 site, <32 x i32> bytes)
+    void        mbarrier.complete_tx      the same
     void        mbarrier.land             (warp, ptr entry, i32 lanes, i32 site)
 A test returns the lanes whose phase is over. Before it, the asynchronous copies whose arrival this mbarrier awaits
 are carried out (`cp.settle`): their bytes are not there earlier. A warp whose phase is not over yields to others at its
@@ -18,7 +20,17 @@ Watchers see an arrival and a test that succeeds as atomic accesses: the one rel
 
 from weft.core.errors import Unsupported
 
-from ..context import BAD_MBARRIER, MISALIGNED, OUT_OF_BOUNDS, WARP_POLLED, WARP_SHARED, WARP_SLICE
+from ..context import (
+    BAD_MBARRIER,
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    WARP_POLLED,
+    WARP_SHARED,
+    WARP_SHARED_LIMIT,
+    WARP_SLICE,
+    WARP_WORKER,
+    WORKER_FRUITLESS,
+)
 from ..ir import Builder, Value, const, vec
 from ..mbarrier_word import (
     COUNT_BITS,
@@ -26,6 +38,7 @@ from ..mbarrier_word import (
     INVALID,
     MARK,
     MARK_SHIFT,
+    MOST_BYTES,
     MOST_COUNT,
     NEXT_SHIFT,
     PHASE_MASK,
@@ -55,6 +68,8 @@ def build_mbarrier(name: str, watch: Instrumentation) -> list[Builder]:
             return [_test(name, watch)]
         case "mbarrier.expect":
             return [_expect(name, watch)]
+        case "mbarrier.expect_tx" | "mbarrier.complete_tx":
+            return [_bytes(name)]
         case "mbarrier.land":
             return [_land(name, watch)]
     raise Unsupported(f"runtime function {name}")
@@ -105,6 +120,23 @@ def _word(b: Builder, address: Value, lane: Value) -> Value:
     return b.offset(get(b, b.param("warp"), WARP_SHARED), at)
 
 
+def _pending(b: Builder, address: Value, lane: Value) -> Value:
+    """Return the host address of the pending bytes (i32) of one lane's mbarrier."""
+    return pending_at(b, b.param("warp"), b.extract(address, lane))
+
+
+def pending_at(b: Builder, warp: Value, address: Value) -> Value:
+    """Return the host address of the pending bytes of the mbarrier at an address: they follow shared memory."""
+    limit = b.op("add", get(b, warp, WARP_SHARED_LIMIT), const("i64", 63))
+    half = b.op("lshr", b.cast("zext", address, "i64"), const("i64", 1))
+    return b.offset(get(b, warp, WARP_SHARED), b.op("add", b.op("and", limit, const("i64", -64)), half))
+
+
+def _changes(b: Builder) -> None:
+    """Note that an mbarrier changes: the threads that wait for one may go on."""
+    put(b, get(b, b.param("warp"), WARP_WORKER), WORKER_FRUITLESS, const("i32", 0))
+
+
 def _field(b: Builder, word: Value, shift: int, mask: int) -> Value:
     moved = b.op("lshr", word, const("i64", shift)) if shift else word
     return b.op("and", moved, const("i64", mask))
@@ -114,15 +146,16 @@ def _is_mbarrier(b: Builder, word: Value) -> Value:
     return b.icmp("eq", b.op("lshr", word, const("i64", MARK_SHIFT)), const("i64", MARK))
 
 
-def _counted(b: Builder, word: Value, arrivals: Value) -> Value:
-    """Return the word after some of the missing arrivals; the last one begins the next phase."""
+def _counted(b: Builder, word: Value, arrivals: Value, pending: Value) -> Value:
+    """Return the word after some of the missing arrivals; the last one begins the next phase if no byte is pending."""
     left = b.op("sub", word, arrivals)
     following = _field(b, word, NEXT_SHIFT, COUNT_MASK)
     phase = b.op("add", _field(b, word, PHASE_SHIFT, PHASE_MASK), const("i64", 1))
     phase = b.op("shl", b.op("and", phase, const("i64", PHASE_MASK)), const("i64", PHASE_SHIFT))
     counts = b.op("or", following, b.op("shl", following, const("i64", NEXT_SHIFT)))
     begun = b.op("or", b.op("or", counts, phase), const("i64", MARK << MARK_SHIFT))
-    return b.select(b.icmp("eq", _field(b, left, 0, COUNT_MASK), const("i64", 0)), begun, left)
+    last = b.icmp("eq", _field(b, left, 0, COUNT_MASK), const("i64", 0))
+    return b.select(b.op("and", last, b.icmp("eq", pending, const("i32", 0))), begun, left)
 
 
 def _report(b: Builder, bad: Variable) -> None:
@@ -146,6 +179,7 @@ def _init(name: str, watch: Instrumentation) -> Builder:
         word = b.op("or", count, b.op("shl", count, const("i64", NEXT_SHIFT)))
         word = b.op("or", word, const("i64", MARK << MARK_SHIFT))
         b.store(b.select(fits, word, const("i64", INVALID)), _word(b, b.param("address"), lane), align=8)
+        b.store(const("i32", 0), _pending(b, b.param("address"), lane), align=4)
         with when(b, b.op("xor", fits, const("i1", 1)), likely=False):
             _mark(b, bad, lane)
     _report(b, bad)
@@ -165,6 +199,7 @@ def _inval(name: str, watch: Instrumentation) -> Builder:
 
 def _arrive(name: str, watch: Instrumentation) -> Builder:
     b = function(name, _LANES64, [*_PLACE, (_LANES32, "count")])
+    _changes(b)
     valid, bad = _valid(b), Variable(b, const("i32", 0))
     found = _words(b)
     with each_lane(b, valid) as lane:
@@ -178,7 +213,8 @@ def _arrive(name: str, watch: Instrumentation) -> Builder:
         if "drop" in name:
             fewer = b.op("shl", count, const("i64", NEXT_SHIFT))
             possible = b.op("and", possible, b.icmp("ule", count, _field(b, word, NEXT_SHIFT, COUNT_MASK)))
-        after = _counted(b, b.op("sub", word, fewer), count)
+        pending = b.load("i32", _pending(b, b.param("address"), lane), align=4)
+        after = _counted(b, b.op("sub", word, fewer), count, pending)
         b.store(b.select(possible, after, word), place, align=8)
         b.store(word, _slot(b, found, lane), align=8)
         with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
@@ -211,9 +247,12 @@ def _test(name: str, watch: Instrumentation) -> Builder:
             _mark(b, bad, lane)
     _report(b, bad)
     _used(b, watch, b.param("address"), done.get(), ended)
+    with when(b, b.icmp("ne", done.get(), const("i32", 0))):
+        _changes(b)
     with when(b, b.icmp("ne", done.get(), b.param("mask"))):
         put(b, b.param("warp"), WARP_SLICE, const("i64", 0))
-        put(b, b.param("warp"), WARP_POLLED, const("i32", 1))
+        first = b.intrinsic("cttz", "i32", [without(b, b.param("mask"), done.get()), const("i1", 1)])
+        put(b, b.param("warp"), WARP_POLLED, b.extract(b.param("address"), first))
     b.ret(done.get())
     return b
 
@@ -251,9 +290,33 @@ def _expect(name: str, watch: Instrumentation) -> Builder:
     return b
 
 
+def _bytes(name: str) -> Builder:
+    """Add to the pending bytes, or subtract from them; the last byte begins the next phase if no arrival is missing."""
+    b = function(name, "void", [*_PLACE, (_LANES32, "bytes")])
+    _changes(b)
+    valid, bad = _valid(b), Variable(b, const("i32", 0))
+    with each_lane(b, valid) as lane:
+        place, counter = _word(b, b.param("address"), lane), _pending(b, b.param("address"), lane)
+        word, before = b.load("i64", place, align=8), b.load("i32", counter, align=4)
+        given = b.extract(b.param("bytes"), lane)
+        after = b.op("add" if name.endswith("expect_tx") else "sub", before, given)
+        size = b.intrinsic("abs", "i32", [after, const("i1", 0)])
+        possible = b.op("and", _is_mbarrier(b, word), b.icmp("ule", size, const("i32", MOST_BYTES)))
+        possible = b.op("and", possible, b.icmp("ule", given, const("i32", MOST_BYTES)))
+        b.store(b.select(possible, after, before), counter, align=4)
+        if name.endswith("complete_tx"):
+            b.store(b.select(possible, _counted(b, word, const("i64", 0), after), word), place, align=8)
+        with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
+            _mark(b, bad, lane)
+    _report(b, bad)
+    b.ret()
+    return b
+
+
 def _land(name: str, watch: Instrumentation) -> Builder:
     """Count the arrivals that `lanes` of a queue entry announced, because their copies are complete."""
     b = function(name, "void", [("ptr", "warp"), ("ptr", "record"), ("i32", "lanes"), ("i32", "site")])
+    _changes(b)
     address = b.load(_LANES32, b.offset(b.param("record"), ENTRY_DST.at), align=4)
     bad, found = Variable(b, const("i32", 0)), _words(b)
     with each_lane(b, b.param("lanes")) as lane:
@@ -262,7 +325,8 @@ def _land(name: str, watch: Instrumentation) -> Builder:
         b.store(word, _slot(b, found, lane), align=8)
         missing = b.icmp("ne", _field(b, word, 0, COUNT_MASK), const("i64", 0))
         possible = b.op("and", missing, _is_mbarrier(b, word))
-        b.store(b.select(possible, _counted(b, word, const("i64", 1)), word), place, align=8)
+        pending = b.load("i32", _pending(b, address, lane), align=4)
+        b.store(b.select(possible, _counted(b, word, const("i64", 1), pending), word), place, align=8)
         with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
             _mark(b, bad, lane)
     report_lanes(b, BAD_MBARRIER, bad.get(), _generic(b, address))

@@ -31,6 +31,7 @@ from ..context import (
     GRID_TOTAL,
     MIXED_COUNTS,
     NEED_DIVERGENT,
+    NO_ARRIVAL,
     OUT_OF_BUDGET,
     OUT_OF_ROOM,
     SPLIT_BARRIER,
@@ -51,6 +52,7 @@ from ..context import (
     WARP_POLLED,
     WARP_RELEASED,
     WARP_RESUME,
+    WARP_SHARED,
     WARP_SITES,
     WARP_SLICE,
     WARP_SMID,
@@ -67,6 +69,7 @@ from ..context import (
     WORKER_FAST,
     WORKER_FRAME_BYTES,
     WORKER_FRAMES,
+    WORKER_FRUITLESS,
     WORKER_GRID,
     WORKER_NEXT,
     WORKER_REGIONS,
@@ -85,13 +88,22 @@ from ..context import (
     Field,
 )
 from ..ir import LANES, Builder, Value, const, vec
+from ..mbarrier_word import COUNT_MASK, STATE_BYTES_SHIFT, STATE_MISSING_SHIFT
+from .mbarrier import pending_at
 from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, when
 from .watch import Instrumentation
 
 SHUFFLED_CLOCK = 3_600_000_000_000_003
 """Start of the clock in another order of CTAs; odd, so that its lowest bit changes too."""
+MOST_FRUITLESS = 1 << 13
+"""Rounds in which all warps only wait for mbarriers, and none of these changes, before that is a deadlock. A loop may
+test an mbarrier a limited number of times."""
 POLL_COST = 64
 """Loop iterations that a turn counts as if the warp ended it in waiting."""
+
+
+_TESTED, _WORKED = 1, 2
+"""What a warp did in its turn: it ended by an unsuccessful test of an mbarrier, or otherwise."""
 
 
 def build_run(name: str, watch: Instrumentation) -> list[Builder]:
@@ -142,6 +154,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
     number = cta.get()
     put(b, worker, WORKER_CTA, number)
     put(b, worker, WORKER_BUSY, const("i32", 1))
+    put(b, worker, WORKER_FRUITLESS, const("i32", 0))
     put(b, worker, WORKER_THREADS, get(b, worker, WORKER_BLOCK_THREADS))
     fill = [get(b, worker, WORKER_SHARED), const("i8", 0xFF), get(b, worker, WORKER_SHARED_BYTES), const("i1", 0)]
     b.intrinsic("memset", "void", fill, overloads=["ptr", "i64"])
@@ -211,8 +224,16 @@ def _turn() -> Builder:
         put(b, worker, WORKER_BUSY, const("i32", 0))
         b.ret(const("i32", DONE))
     freed = b.call(symbol("release"), "i32", [worker])
-    with when(b, b.icmp("ne", b.op("or", freed, moved.get()), const("i32", 0))):
+    with when(b, b.icmp("ne", b.op("or", freed, b.op("and", moved.get(), const("i32", _WORKED))), const("i32", 0))):
+        put(b, worker, WORKER_FRUITLESS, const("i32", 0))
         b.ret(const("i32", DONE))
+    with when(b, b.icmp("ne", moved.get(), const("i32", 0))):
+        rounds = b.op("add", get(b, worker, WORKER_FRUITLESS), const("i32", 1))
+        put(b, worker, WORKER_FRUITLESS, rounds)
+        alone = b.icmp("eq", get(b, worker, WORKER_RING), const("i32", 1))
+        hopeless = b.op("and", alone, b.icmp("ugt", rounds, const("i32", MOST_FRUITLESS)))
+        with when(b, b.op("xor", hopeless, const("i1", 1)), likely=True):
+            b.ret(const("i32", DONE))
     _report_waiting(b, worker)
     b.ret(const("i32", STOPPED))
     return b
@@ -252,9 +273,14 @@ def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
     with when(b, b.op("and", goes_on, b.icmp("slt", left, const("i64", 0))), likely=False):
         _report_endless(b, worker, warp)
         b.ret(const("i32", STOPPED))
-    # A warp whose lanes wait for each other made no progress; every other warp did.
+    # A warp whose lanes wait for each other made no progress; every other warp did, at least by testing an mbarrier.
     with when(b, b.icmp("ne", now, const("i32", STUCK))):
-        moved.set(const("i32", 1))
+        # Lanes elsewhere may work while the others test.
+        ready = b.op("and", get(b, warp, WARP_LIVE), b.op("xor", get(b, warp, WARP_BLOCKED), const("i32", -1)))
+        one_place = b.icmp("eq", _together(b, warp, ready), ready)
+        tested = b.op("and", b.op("and", polled, goes_on), one_place)
+        how = b.select(tested, const("i32", _TESTED), const("i32", _WORKED))
+        moved.set(b.op("or", moved.get(), how))
 
 
 def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> None:
@@ -272,7 +298,8 @@ def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> 
     own = b.load("i32", b.offset(b.offset(warp, WARP_PC.at), place), align=4)
     block = b.select(divergent, own, get(b, warp, WARP_RESUME))
     site = b.op("sub", const("i32", -1), block)
-    b.call(symbol("report"), "void", [warp, const("i32", code), site, lanes, b.cast("zext", detail, "i64")])
+    wide = detail if detail.ty == "i64" else b.cast("zext", detail, "i64")
+    b.call(symbol("report"), "void", [warp, const("i32", code), site, lanes, wide])
 
 
 def _report_endless(b: Builder, worker: Value, warp: Value) -> None:
@@ -293,10 +320,26 @@ def _report_waiting(b: Builder, worker: Value) -> None:
         warp = _warp(b, worker, index)
         live = get(b, warp, WARP_LIVE)
         left = Variable(b, live)
+        tests = b.op("and", live, b.op("xor", get(b, warp, WARP_BLOCKED), const("i32", -1)))
+        polled = b.icmp("ne", get(b, warp, WARP_POLLED), const("i32", 0))
+        with when(b, b.op("and", polled, b.icmp("ne", tests, const("i32", 0)))):
+            _report(b, warp, NO_ARRIVAL, tests, _mbarrier_state(b, warp))
+            left.set(b.op("xor", live, tests))
         with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):
             here = _together(b, warp, left.get())
             left.set(b.op("xor", left.get(), here))
             _report(b, warp, DEADLOCK, here, get(b, warp, WARP_BLOCKED))
+
+
+def _mbarrier_state(b: Builder, warp: Value) -> Value:
+    """Return where the mbarrier is that a warp tested, and what its phase misses, in one i64."""
+    address = get(b, warp, WARP_POLLED)
+    at = b.cast("zext", address, "i64")
+    word = b.load("i64", b.offset(get(b, warp, WARP_SHARED), at), align=8)
+    missing = b.op("and", word, const("i64", COUNT_MASK))
+    pending = b.cast("zext", b.load("i32", pending_at(b, warp, address), align=4), "i64")
+    state = b.op("or", at, b.op("shl", missing, const("i64", STATE_MISSING_SHIFT)))
+    return b.op("or", state, b.op("shl", pending, const("i64", STATE_BYTES_SHIFT)))
 
 
 def _together(b: Builder, warp: Value, lanes: Value) -> Value:
