@@ -83,3 +83,8 @@ def test_patterns_of_the_bugs_that_were_found_in_public_programs(weft_exec: Exec
     for code, kernel, bug in (("M101", "small_block", "the first bug"), ("S304", "votes_below", "the second bug")):
         found = [line for line in done.stderr.splitlines() if line.startswith(f"weft: {kernel}: {code} ")]
         assert found and all(line_of("found_bugs", bug) in line for line in found), done.stderr
+
+
+def test_the_runtime_of_cuda_12_has_its_own_layouts(weft_exec: Exec) -> None:
+    done = weft_exec("python", "tests/driver/programs/runtime_12.py")
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
