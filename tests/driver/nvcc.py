@@ -37,7 +37,7 @@ def compile_programs(nvcc: str, folder: Path, names: list[str], options: list[st
     libraries = library_options(nvcc)
 
     def build(name: str) -> Path:
-        sources = [PROGRAMS / "check.cuh", *sorted(PROGRAMS.glob(f"{name}*.cu"))]
+        sources = [PROGRAMS / "check.cuh", PROGRAMS / f"{name}.cu", *PROGRAMS.glob(f"{name}_other.cu")]
         parts = [nvcc, *options, *(path.read_text() for path in sources)]
         target = folder / f"{name}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
         if not target.exists():

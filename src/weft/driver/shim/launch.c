@@ -54,7 +54,9 @@ int run_kernel(const struct kernel_work *kernel) {
                      shape->block[2], shape->shared, (uint64_t)kernel->cooperative},
         .blob_bytes = kernel->bytes,
     };
+    before_launch();
     struct answer answer = ask(request, kernel->arguments, NULL);
+    after_launch();
     if (answer.value[0]) set_fault((int)answer.value[0]);
     return (int)answer.code;
 }
