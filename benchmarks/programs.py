@@ -23,7 +23,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,7 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> Counts:
             spent = time.monotonic() - started
             sums = f"{counts.passed} passed, {counts.failures} failed, {counts.skipped} skipped"
             print(f"{suite.name} {file.stem}: {sums}, {spent:.0f} s", file=sys.stderr, flush=True)
-            (options.results / f"{suite.name}.json").write_text(json.dumps(asdict(counts), indent=1))
+            (options.results / f"{suite.name}.json").write_text(json.dumps(vars(counts), indent=1))
     return counts
 
 

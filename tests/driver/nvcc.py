@@ -43,7 +43,7 @@ def compile_programs(nvcc: str, folder: Path, names: list[str], runtime: str) ->
         made.replace(target)
 
     def build(name: str) -> Path:
-        sources = sorted(PROGRAMS.glob(f"{name}*.cu"))
+        sources = [PROGRAMS / f"{name}.cu", *PROGRAMS.glob(f"{name}_other.cu")]
         parts = [nvcc, *OPTIONS, *(path.read_text() for path in [PROGRAMS / "check.cuh", *sources])]
         digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
         separate = ["-rdc=true"] if len(sources) > 1 else []

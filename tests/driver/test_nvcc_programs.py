@@ -9,7 +9,17 @@ import pytest
 from tests.driver.conftest import Exec
 from tests.driver.nvcc import compile_programs, find_nvcc
 
-RIGHT = ["vector_add", "templates", "copies", "shared_memory", "streams", "grid_sync", "symbols", "occupancy"]
+RIGHT = [
+    "vector_add",
+    "templates",
+    "copies",
+    "shared_memory",
+    "streams",
+    "grid_sync",
+    "symbols",
+    "occupancy",
+    "two_files",
+]
 OTHERS = ["printing", "out_of_bounds", "race", "uninitialised", "refused_texture"]
 
 

@@ -18,7 +18,7 @@ CASES = {
     "attribute": ("cuLaunchKernelEx", "clusters", 801),
     "lto": ("cuLinkAddData", "LTO-IR", 801),
     "runtime": ("the CUDA runtime in ", "--cudart shared", 500),
-    "registered": ("cuMemHostGetDevicePointer", "cuMemHostAlloc", 801),
+    "device_runtime": ("cuLinkComplete", "dynamic parallelism", 801),
 }
 
 

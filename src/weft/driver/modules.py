@@ -12,6 +12,7 @@ from weft.ptx.link import Unit, link
 from weft.ptx.module import Variable
 from weft.ptx.parse import parse_declarations
 from weft.toolchain.cubin_facts import cubin_facts
+from weft.toolchain.demangle import demangle
 from weft.toolchain.elf import CubinError
 from weft.toolchain.shared_layout import shared_symbols
 from weft.vm.layout import module_globals, place_variables
@@ -30,6 +31,8 @@ _LINKED = struct.Struct("=QQ")
 _LIBRARY, _LTO_IR = 4, 5
 """CUjitInputType."""
 _PAGE = 4096
+_DEVICE_RUNTIME = "cuda_device_runtime_cu"
+"""In the names of cudadevrt, which nvcc links into programs of several files; kernels that launch kernels use it."""
 
 
 class Modules:
@@ -106,21 +109,21 @@ class Modules:
                 registers = cubin_facts(image.cubin, name).registers
                 shared = shared_symbols(image.ptx, image.cubin, [name]).get(name, ())
             except CubinError as error:
-                raise Refused(f"kernel {name}", str(error), Code.INVALID_IMAGE) from error
+                raise Refused(f"kernel {demangle(name)}", str(error), Code.INVALID_IMAGE) from error
         target = self.options.chip.architecture.target
         program = self._compiled(image.ptx, name, target, shared)
         placed = place_variables(program.plan.globals, self.memory, module.variables)
         module.variables = dict(placed)
         module.sizes.update({variable.name: variable.size_bytes for variable in program.plan.globals})
-        return Function(name, module, program, registers)
+        return Function(name, demangle(name), module, program, registers)
 
     def _compiled(self, ptx: str, name: str, target: str, shared: tuple[SharedSymbol, ...]) -> Program:
         try:
             return compile_program(ptx, name, mode=self.options.mode, arch=target, cubin=shared)
         except ParseError as error:
-            raise Refused(f"kernel {name}", f"{error}; {_GAP}", Code.INVALID_PTX) from error
+            raise Refused(f"kernel {demangle(name)}", f"{error}; {_GAP}", Code.INVALID_PTX) from error
         except (Unsupported, UsageError) as error:
-            raise Refused(f"kernel {name}", str(error)) from error
+            raise Refused(f"kernel {demangle(name)}", str(error)) from error
 
     def _attributes(self, function: Function) -> tuple[int, ...]:
         """Return CUfunction_attribute, by number."""
@@ -146,20 +149,28 @@ class Modules:
     def link_images(self, request: Request) -> Answer:
         """Return one PTX text for the images that cuLink* collected."""
         units: list[Unit] = []
+        device_runtime = False
         for number, (kind, data) in enumerate(_linked_images(request.blob), 1):
-            if kind == _LIBRARY:  # cudadevrt: a program that uses it has an undefined symbol
+            if kind == _LIBRARY:
+                device_runtime = True
                 continue
             if kind == _LTO_IR:
                 raise Refused("cuLinkAddData", "LTO-IR: compile to PTX instead (without -dlto)")
             try:
-                units.append(Unit(f"input {number}", read_image(data, self.options.sm, self._noted).ptx))
+                ptx = read_image(data, self.options.sm, self._noted).ptx
             except NoPtx as error:
                 raise Refused("cuLinkAddData", str(error), Code.NO_BINARY_FOR_GPU) from error
             except WeftError as error:
                 return Answer(Code.INVALID_IMAGE, blob=str(error).encode())
+            if _DEVICE_RUNTIME in ptx:
+                device_runtime = True
+            else:
+                units.append(Unit(f"input {number}", ptx))
         try:
             linked = link(units) if len(units) > 1 else units[0].text if units else ""
         except CompileError as error:
+            if device_runtime:
+                raise Refused("cuLinkComplete", f"{error}; the device runtime (dynamic parallelism)") from error
             return Answer(Code.INVALID_PTX, blob=str(error).encode())
         except Unsupported as error:
             raise Refused("cuLinkComplete", str(error)) from error

@@ -62,6 +62,7 @@ def attributes(chip: Chip) -> dict[int, int]:
         90: 1,  # preemption
         95: 1,  # cooperative launch
         97: sm.shared_bytes_per_block,
+        99: 1,  # host memory can be registered
         106: sm.max_blocks,
         111: sm.reserved_shared_bytes,
         115: 1,  # memory pools

@@ -52,6 +52,8 @@ class Function:
     """A kernel of a loaded module."""
 
     name: str
+    title: str
+    """The name as its source spells it, for messages."""
     module: Module
     program: Program
     registers: int

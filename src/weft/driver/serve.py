@@ -212,14 +212,14 @@ class Client:
                 chip=options.chip,
             )
         except (Unsupported, UsageError) as error:
-            raise Refused(f"kernel {function.name}", str(error)) from error
+            raise Refused(f"kernel {function.title}", str(error)) from error
         except ResourceError:
             return Answer(Code.LAUNCH_OUT_OF_RESOURCES)
         except LaunchError as error:
-            self.report.say(f"{function.name}: {error}")
+            self.report.say(f"{function.title}: {error}")
             return Answer(Code.INVALID_VALUE)
         function.instructions[spec.grid] = outcome.instructions
-        kept = self.report.launched(function.name, outcome.findings)
+        kept = self.report.launched(function.title, outcome.findings)
         return Answer(values=(self._fault(kept),), text=outcome.printed)
 
     def _too_large(self, function: Function, grid: Dim3, block: Dim3, shared_bytes: int, cooperative: bool) -> Code:

@@ -73,10 +73,25 @@ def lto():
     return code("cuLinkComplete", link, ctypes.byref(image), ctypes.byref(size))
 
 
-def registered():
-    memory = ctypes.create_string_buffer(4096)
-    call("cuMemHostRegister_v2", memory, ctypes.c_size_t(4096), 0)
-    return code("cuMemHostGetDevicePointer_v2", ctypes.byref(ctypes.c_uint64()), memory, 0)
+def device_runtime():
+    text = b".version 7.0\n.target sm_80\n.address_size 64\n.extern .func launch_device;\n"
+    text += b".visible .entry k() { call launch_device; ret; }\n\0"
+    link, image, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    call("cuLinkCreate_v2", 0, None, None, ctypes.byref(link))
+    call("cuLinkAddData_v2", link, 1, text, ctypes.c_size_t(len(text)), b"k", 0, None, None)
+    call(
+        "cuLinkAddData_v2",
+        link,
+        1,
+        text.replace(b" k()", b" other()"),
+        ctypes.c_size_t(len(text) + 4),
+        b"o",
+        0,
+        None,
+        None,
+    )
+    call("cuLinkAddData_v2", link, 4, b"!<arch>", ctypes.c_size_t(7), b"libcudadevrt.a", 0, None, None)
+    return code("cuLinkComplete", link, ctypes.byref(image), ctypes.byref(size))
 
 
 def runtime():

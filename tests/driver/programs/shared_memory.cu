@@ -1,4 +1,4 @@
-// Managed and pinned memory: one pointer for host and kernels; what the pointers are.
+// Managed, pinned and registered memory: one pointer for host and kernels; what the pointers are.
 #include "check.cuh"
 
 __managed__ int counter = 5;
@@ -19,6 +19,32 @@ static int type(const void *pointer) {
     if (found.type == cudaMemoryTypeManaged || found.type == cudaMemoryTypeHost)
         REQUIRE(found.devicePointer == pointer && found.hostPointer == pointer && found.device == 0);
     return found.type;
+}
+
+static void registered() {
+    const int n = 100;
+    static int memory[n + 50];
+    int *host = memory + 25, *seen, *device;
+    OK(cudaHostRegister(host, n * sizeof(int), cudaHostRegisterDefault));
+    REQUIRE(cudaHostRegister(host + 1, 4, 0) == cudaErrorHostMemoryAlreadyRegistered);
+    OK(cudaHostGetDevicePointer(&seen, host, 0));
+    cudaPointerAttributes found;
+    OK(cudaPointerGetAttributes(&found, host + 2));
+    REQUIRE(found.type == cudaMemoryTypeHost && found.hostPointer == host + 2 && found.devicePointer == seen + 2);
+    for (int i = 0; i < n; i++) host[i] = 50;
+    touch<<<1, 128>>>(seen, n);
+    OK(cudaDeviceSynchronize());
+    for (int i = 0; i < n; i++) REQUIRE(host[i] == 50 + i);
+    REQUIRE(host[-1] == 0 && host[n] == 0);
+    OK(cudaMemset(seen, 0, 8));
+    REQUIRE(host[0] == 0 && host[1] == 0 && host[2] == 52);
+    OK(cudaMalloc(&device, n * sizeof(int)));
+    OK(cudaMemcpy(device, host, n * sizeof(int), cudaMemcpyHostToDevice));
+    OK(cudaMemcpy(host, seen + 2, sizeof(int), cudaMemcpyDefault));
+    REQUIRE(host[0] == 52);
+    OK(cudaHostUnregister(host));
+    REQUIRE(cudaHostUnregister(host) == cudaErrorHostMemoryNotRegistered);
+    OK(cudaFree(device));
 }
 
 int main() {
@@ -48,6 +74,7 @@ int main() {
     void *address;
     OK(cudaGetSymbolAddress(&address, counter));
     REQUIRE(address == &counter);
+    registered();
     OK(cudaFreeHost(pinned));
     OK(cudaFreeHost(mapped));
     OK(cudaFree(managed));

@@ -56,6 +56,15 @@ struct properties {
 #endif
 };
 
+/* By the documented layouts: a field too many or too few would shift what a program reads. */
+#if CUDART == 12
+_Static_assert(sizeof(struct properties) == 1032 && offsetof(struct properties, cooperative) == 688, "CUDA 12");
+_Static_assert(offsetof(struct properties, host_register) == 728 && offsetof(struct properties, unified_functions) == 776, "CUDA 12");
+#else
+_Static_assert(sizeof(struct properties) == 1008 && offsetof(struct properties, cooperative) == 668, "CUDA 13");
+_Static_assert(offsetof(struct properties, host_register) == 704 && offsetof(struct properties, unified_functions) == 752, "CUDA 13");
+#endif
+
 /* CUdevice_attribute → field. */
 struct number {
     int attribute;

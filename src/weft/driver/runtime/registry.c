@@ -9,6 +9,8 @@
 #define BUCKETS 4096u
 #define LINKED_VERSION 2
 #define FATBIN_INPUT 3
+#define ERROR_LOG 5
+#define ERROR_LOG_SIZE 6
 #define DEEPEST 32
 
 struct wrapper {
@@ -71,17 +73,21 @@ static size_t fatbin_bytes(const uint8_t *data) {
     return head + payload;
 }
 
+/* nvcc has linked these images before: if they cannot be linked again, the gap is ours. */
 static int load_linked(struct binary *binary) {
     void *state, *image;
     size_t bytes;
-    int code = cuLinkCreate_v2(0, NULL, NULL, &state);
+    char log[400] = "";
+    int options[] = {ERROR_LOG, ERROR_LOG_SIZE};
+    void *values[] = {log, (void *)(sizeof log - 1)};
+    int code = cuLinkCreate_v2(2, options, values, &state);
     if (code != SUCCESS) return code;
     for (const void **part = binary->wrapper->linked; *part && code == SUCCESS; part++)
         code = cuLinkAddData_v2(state, FATBIN_INPUT, (void *)*part, fatbin_bytes(*part), "", 0, NULL, NULL);
     if (code == SUCCESS) code = cuLinkComplete(state, &image, &bytes);
     if (code == SUCCESS) code = cuModuleLoadData(&binary->module, image);
     cuLinkDestroy(state);
-    return code;
+    return code == INVALID_PTX || code == INVALID_IMAGE ? weftRefuse("a program of several files", *log ? log : "its images cannot be linked") : code;
 }
 
 static int load(struct binary *binary) {

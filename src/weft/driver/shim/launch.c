@@ -55,7 +55,9 @@ static int launch(struct handle *handle, const struct shape *shape, struct handl
                          shape->shared, (uint64_t)cooperative},
             .blob_bytes = bytes,
         };
+        before_launch();
         struct answer answer = ask(request, block, NULL);
+        after_launch();
         code = (int)answer.code;
         if (answer.value[0]) set_fault((int)answer.value[0]);
     }

@@ -43,6 +43,7 @@ void *view_of(uint64_t address, uint64_t bytes) {
     if (!in_window(address)) return (void *)(uintptr_t)address;
     const struct allocation *found = find_allocation(address);
     if (!found || bytes > found->address + found->bytes - address) return NULL;
+    if (found->type == REGISTERED_MEMORY) return (void *)(uintptr_t)host_of(address);
     return memory_view + (address - device.base);
 }
 
@@ -113,6 +114,7 @@ int release_memory(uint64_t address, int least, int most) {
 }
 
 void free_all_memory(void) {
+    unregister_all();
     for (size_t number = count; number--;)
         if (table[number].type <= PINNED_MEMORY) release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
 }
@@ -156,51 +158,12 @@ EXPORT int cuMemFreeHost(void *pointer) {
     RETURN(release_memory((uint64_t)pointer, PINNED_MEMORY, PINNED_MEMORY));
 }
 
-/* Registering pins pages, which changes no copy. A kernel cannot reach them: such an access is a finding. */
-static struct { uint64_t address, bytes; } registered[1024];
-static int registered_count;
-
-static int registered_at(uint64_t address) {
-    for (int i = 0; i < registered_count; i++)
-        if (address - registered[i].address < registered[i].bytes) return i;
-    return -1;
-}
-
-EXPORT int cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags) {
-    CALL(CURRENT, pointer, bytes, flags);
-    if (!pointer || !bytes || flags & ~15u || in_window((uint64_t)pointer)) RETURN(INVALID_VALUE);
-    if (registered_at((uint64_t)pointer) >= 0) RETURN(HOST_MEMORY_ALREADY_REGISTERED);
-    if (registered_count == 1024) RETURN(OUT_OF_MEMORY);
-    registered[registered_count].address = (uint64_t)pointer;
-    registered[registered_count++].bytes = bytes;
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuMemHostUnregister(void *pointer) {
-    CALL(CURRENT, pointer);
-    int at = registered_at((uint64_t)pointer);
-    if (at < 0 || registered[at].address != (uint64_t)pointer) RETURN(HOST_MEMORY_NOT_REGISTERED);
-    registered[at] = registered[--registered_count];
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *address, void *pointer, unsigned flags) {
-    CALL(CURRENT, address, pointer, flags);
-    if (!address || flags) RETURN(INVALID_VALUE);
-    const struct allocation *found = find_allocation((uint64_t)pointer);
-    if (!found || found->type != PINNED_MEMORY) {
-        if (registered_at((uint64_t)pointer) < 0) RETURN(INVALID_VALUE);
-        RETURN(refuse("cuMemHostGetDevicePointer", "kernels cannot reach registered host memory: allocate it by cuMemHostAlloc"));
-    }
-    *address = (uint64_t)pointer;
-    RETURN(SUCCESS);
-}
-
 EXPORT int cuMemHostGetFlags(unsigned *flags, void *pointer) {
     CALL(CURRENT, flags, pointer);
     const struct allocation *found = find_allocation((uint64_t)pointer);
-    if (!flags || !found || found->type != PINNED_MEMORY) RETURN(INVALID_VALUE);
-    *flags = found->flags | 2u; /* with unified addresses all pinned memory is mapped */
+    int pinned = found && found->type == PINNED_MEMORY;
+    if (!flags || (!pinned && !is_registered((uint64_t)pointer))) RETURN(INVALID_VALUE);
+    *flags = (pinned ? found->flags : 0) | 2u; /* with unified addresses all pinned memory is mapped */
     RETURN(SUCCESS);
 }
 
@@ -264,16 +227,18 @@ enum pointer_attribute {
     OF_POOL,
 };
 
-static int pointer_attribute(void *value, int attribute, uint64_t address) {
+static int pointer_attribute(void *value, int attribute, uint64_t given) {
+    uint64_t shadow = device_of(given), address = shadow ? shadow : given; /* of registered host memory */
     const struct allocation *found = find_allocation(address);
-    int managed = found && (found->type == MANAGED_MEMORY || found->type == MANAGED_VARIABLE), pinned = found && found->type == PINNED_MEMORY;
+    int managed = found && (found->type == MANAGED_MEMORY || found->type == MANAGED_VARIABLE);
+    int registered = found && found->type == REGISTERED_MEMORY, pinned = registered || (found && found->type == PINNED_MEMORY);
     uint64_t wide = 0;
     int narrow = 0;
     switch (attribute) {
     case OF_CONTEXT: wide = found ? (uint64_t)(uintptr_t)current_context() : 0; break;
     case OF_TYPE: narrow = !found ? 0 : pinned ? 1 : 2; break;
     case OF_DEVICE_POINTER: wide = found ? address : 0; break;
-    case OF_HOST_POINTER: wide = managed || pinned ? address : 0; break;
+    case OF_HOST_POINTER: wide = registered ? host_of(address) : managed || pinned ? address : 0; break;
     case OF_SYNC_MEMOPS: narrow = 1; break;
     case OF_BUFFER_ID: wide = found ? found->id : 0; break;
     case OF_MANAGED: narrow = managed; break;
@@ -309,7 +274,7 @@ EXPORT int cuPointerGetAttributes(unsigned number, const int *attributes, void *
     if (!attributes || !values) RETURN(INVALID_VALUE);
     for (unsigned i = 0; i < number; i++) { /* of a pointer that is not the driver's: no type, no error */
         int code = pointer_attribute(values[i], attributes[i], address);
-        if (code != SUCCESS && find_allocation(address)) RETURN(code);
+        if (code != SUCCESS && (find_allocation(address) || is_registered(address))) RETURN(code);
     }
     RETURN(SUCCESS);
 }

@@ -191,7 +191,7 @@ struct allocation {
     struct handle *pool; /* from which it was allocated */
 };
 
-enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE, MANAGED_VARIABLE };
+enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE, MANAGED_VARIABLE, REGISTERED_MEMORY };
 #define ADDRESSES_USED "the program uses the addresses of device memory for something else"
 
 const struct allocation *find_allocation(uint64_t address);
@@ -209,6 +209,16 @@ int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags);
 void drop_allocation(uint64_t address);
 /* Maps device memory at its device address, so that the host uses the same pointer; 0 if the addresses are in use. */
 int map_for_host(uint64_t address, uint64_t bytes);
+
+/* ---- registered host memory (registered.c) ------------------------------------------------------------------------ */
+
+int is_registered(uint64_t host);
+/* Returns the host's address for a device address of registered memory, and the other way round; 0 if it is none. */
+uint64_t host_of(uint64_t address);
+uint64_t device_of(uint64_t host);
+void unregister_all(void);
+void before_launch(void);
+void after_launch(void);
 
 /* ---- modules (module.c) ------------------------------------------------------------------------------------------ */
 
