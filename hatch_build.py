@@ -12,7 +12,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARY = "libcuda.so.1"
-RUNTIMES = ("libcudart.so.12", "libcudart.so.13")
 RELEASED = "manylinux_2_17"
 """A file with this name next to the library: it was built for glibc 2.17."""
 

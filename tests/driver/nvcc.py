@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PROGRAMS = Path("tests/driver/programs")
-OPTIONS = ["-std=c++17", "-lineinfo", "--cudart", "shared", "-gencode", "arch=compute_80,code=compute_80"]
+OPTIONS = ["-std=c++17", "-lineinfo", "-gencode", "arch=compute_80,code=compute_80"]
 """PTX of one target: no machine code is made, which halves the time."""
 
 
@@ -32,21 +32,28 @@ def library_options(nvcc: str) -> list[str]:
     return [f"-L{links}", f"-L{folder}"]
 
 
-def compile_programs(nvcc: str, folder: Path, names: list[str], options: list[str] = OPTIONS) -> dict[str, Path]:
-    """Compile the programs that `folder` does not have yet; return name → executable."""
+def compile_programs(nvcc: str, folder: Path, names: list[str], runtime: str) -> dict[str, Path]:
+    """Compile the programs that `folder` does not have yet, for either runtime; return name → executable."""
     libraries = library_options(nvcc)
 
+    def run(target: Path, *arguments: str) -> None:
+        made = target.with_suffix(f".{os.getpid()}{target.suffix}")
+        done = subprocess.run([nvcc, *OPTIONS, *arguments, "-o", str(made)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        made.replace(target)
+
     def build(name: str) -> Path:
-        sources = [PROGRAMS / "check.cuh", PROGRAMS / f"{name}.cu", *PROGRAMS.glob(f"{name}_other.cu")]
-        parts = [nvcc, *options, *(path.read_text() for path in sources)]
-        target = folder / f"{name}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+        sources = [PROGRAMS / f"{name}.cu", *PROGRAMS.glob(f"{name}_other.cu")]
+        parts = [nvcc, *OPTIONS, *(path.read_text() for path in [PROGRAMS / "check.cuh", *sources])]
+        digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        separate = ["-rdc=true"] if len(sources) > 1 else []
+        objects = [folder / f"{source.stem}-{digest}.o" for source in sources]
+        for source, made in zip(sources, objects, strict=True):
+            if not made.exists():
+                run(made, *separate, "-c", str(source))
+        target = folder / f"{name}-{digest}-{runtime}"
         if not target.exists():
-            made = target.with_suffix(f".{os.getpid()}")
-            extra = ["-rdc=true"] if len(sources) > 2 else []
-            command = [nvcc, *options, *libraries, *extra, "-o", str(made), *map(str, sources[1:])]
-            done = subprocess.run(command, capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout + done.stderr
-            made.replace(target)
+            run(target, *libraries, *separate, "--cudart", runtime, *map(str, objects))
         return target
 
     with ThreadPoolExecutor(2) as pool:

@@ -56,6 +56,7 @@ def test_calls_in_many_ways_under_sanitisers(program: str, checked_library: Path
         [str(built)],
         checked_library,
         tmp_path,
+        LD_PRELOAD="",  # a sanitiser's library must be the first
         ASAN_OPTIONS="detect_leaks=1:abort_on_error=0",
         UBSAN_OPTIONS="print_stacktrace=1",
     )

@@ -1,6 +1,7 @@
 """Programs that nvcc compiled, with `<<<…>>>` and a `main()`, unchanged on the virtual GPU: each checks itself."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,53 @@ OTHERS = ["printing", "out_of_bounds", "race", "uninitialised", "refused_texture
 @pytest.fixture(scope="module")
 def programs(pytestconfig: pytest.Config) -> dict[str, Path]:
     """Name → executable, linked with the shared runtime."""
+    return compiled(pytestconfig, "shared")
+
+
+@pytest.fixture(scope="module")
+def static_programs(pytestconfig: pytest.Config) -> dict[str, Path]:
+    """Name → executable that contains NVIDIA's runtime, nvcc's default."""
+    return compiled(pytestconfig, "static")
+
+
+def compiled(pytestconfig: pytest.Config, runtime: str) -> dict[str, Path]:
     nvcc = find_nvcc()
     if nvcc is None:
         pytest.skip("no nvcc, or no g++ for it: pip install -r requirements-dev.txt brings nvcc")
     assert pytestconfig.cache is not None
-    return compile_programs(nvcc, pytestconfig.cache.mkdir("weft-nvcc"), [*RIGHT, *OTHERS])
+    return compile_programs(nvcc, pytestconfig.cache.mkdir("weft-nvcc"), [*RIGHT, *OTHERS], runtime)
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_programs_find_themselves_right(weft_exec: Exec, programs: dict[str, Path], name: str) -> None:
     done = weft_exec("--tools", "all", str(programs[name]))
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_runtime_inside_the_program_is_replaced(weft_exec: Exec, static_programs: dict[str, Path], name: str) -> None:
+    done = weft_exec(str(static_programs[name]))
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+def test_a_bug_in_a_program_with_the_runtime_inside(weft_exec: Exec, static_programs: dict[str, Path]) -> None:
+    done = weft_exec(str(static_programs["out_of_bounds"]))
+    assert (done.returncode, done.stdout.splitlines()[:2]) == (1, ["launch 0", "wait 700"]), done.stderr
+    assert "M101" in done.stderr and line_of("out_of_bounds", "the bug") in done.stderr
+
+
+def test_a_stripped_program_with_the_runtime_inside_is_refused_by_its_file(
+    weft_exec: Exec, static_programs: dict[str, Path], tmp_path: Path
+) -> None:
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", str(stripped), str(static_programs["vector_add"])], check=True)
+    done = weft_exec(str(stripped))
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    first, *_ = done.stderr.splitlines()
+    assert first.startswith(f"weft: refused: the CUDA runtime in {stripped}: ") and "--cudart shared" in first
+    # Tests that go on see an error code, and the end is the same.
+    done = weft_exec("--keep-going", str(stripped))
+    assert done.returncode != 0 and "ok" not in done.stdout and f"the CUDA runtime in {stripped}" in done.stderr
 
 
 def test_what_kernels_print_comes_in_order(weft_exec: Exec, programs: dict[str, Path]) -> None:

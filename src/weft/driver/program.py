@@ -50,10 +50,15 @@ def environment(library: Path, path: str, trace: Path | None) -> dict[str, str]:
     notes.mkdir(parents=True, exist_ok=True)
     _prepend(found, "LD_LIBRARY_PATH", str(library))
     _prepend(found, "LD_AUDIT", str(library / AUDIT))
+    # Loaded, so that a runtime inside the program can be replaced by it.
+    for runtime in reversed(RUNTIMES):
+        _prepend(found, "LD_PRELOAD", str(library / runtime))
     found["TRITON_LIBCUDA_PATH"] = str(library)
     found["NVCC_APPEND_FLAGS"] = f"{found.get('NVCC_APPEND_FLAGS', '')} -lineinfo".strip()
     for variable, folder in CACHES.items():
-        found.setdefault(variable, str(notes.parent / folder))
+        if variable not in found:
+            found[variable] = str(notes.parent / folder)
+            (notes.parent / folder).mkdir(exist_ok=True)
     found |= {SOCKET: path, FOLDER: str(library), NOTES: str(notes)}
     found.pop(TRACE, None)
     if trace is not None:

@@ -33,6 +33,8 @@ void note_ptx(const void *cubin, size_t cubin_bytes, const struct text *texts, s
 
 /* ---- the runtime (redirect.c) ---- */
 
+/* Returns the path of our runtime for that of a libcudart.so.12 or .13, NULL for any other library. */
+const char *our_runtime(const char *path);
 /* Notes a library that was loaded; nothing is read before `redirect_runtimes`. */
 void note_object(const struct link_map *map);
 void forget_object(const struct link_map *map);

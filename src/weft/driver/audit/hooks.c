@@ -20,6 +20,12 @@ static int is_compiler(const char *path) {
 /* The linker refuses a library that asks for a newer interface than its own; the parts used here are in all. */
 EXPORT unsigned la_version(unsigned version) { return version; }
 
+/* A runtime that is found by RPATH or loaded by its path is ours, too. */
+EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag) {
+    const char *ours = flag == LA_SER_ORIG ? our_runtime(name) : NULL;
+    return (char *)(ours ? ours : name);
+}
+
 /* Bindings are reported only if both sides ask for it: every library may call a compiler, so only those are answered. */
 EXPORT unsigned la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie) {
     if (namespace != LM_ID_BASE) return 0;

@@ -13,17 +13,29 @@
 
 static const struct link_map *noted[MOST_NOTED];
 static size_t noted_count;
-static const struct link_map *runtime;
+static const struct link_map *runtimes[2]; /* of CUDA 12 and 13 */
 
-static int is_our_runtime(const char *path) {
+/* Returns 12 or 13 for a file libcudart.so.12 or .13, otherwise 0. */
+static int runtime_version(const char *path) {
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    if (strncmp(file, "libcudart.so.1", 14) != 0 || (file[15] && file[15] != '.')) return 0;
+    return file[14] == '2' ? 12 : file[14] == '3' ? 13 : 0;
+}
+
+const char *our_runtime(const char *path) {
+    static char ours[2][4096];
     const char *folder = getenv("WEFT_DRIVER_FOLDER");
-    size_t length = folder ? strlen(folder) : 0;
-    return length && strncmp(path, folder, length) == 0 && strncmp(path + length, "/libcudart.so", 13) == 0;
+    int version = folder ? runtime_version(path) : 0;
+    if (!version) return NULL;
+    char *found = ours[version - 12];
+    snprintf(found, sizeof ours[0], "%s/libcudart.so.%d", folder, version);
+    return found;
 }
 
 void note_object(const struct link_map *map) {
-    if (!runtime && is_our_runtime(map->l_name))
-        runtime = map;
+    const char *ours = our_runtime(map->l_name);
+    if (ours && strcmp(ours, map->l_name) == 0)
+        runtimes[runtime_version(ours) - 12] = map;
     else if (noted_count < MOST_NOTED)
         noted[noted_count++] = map;
 }
@@ -58,34 +70,43 @@ static void write_jump(const char *path, const char *name, uint8_t *at, size_t r
     __builtin___clear_cache((char *)at, (char *)at + sizeof jump);
 }
 
-static int is_runtime_name(const char *name) { return strncmp(name, "cuda", 4) == 0 || strncmp(name, "__cuda", 6) == 0; }
-
-/* A program that only calls a shared runtime has no definitions of these names. */
-static int has_runtime(const struct file_symbols *file) {
-    for (size_t i = 0; i < file->count; i++) {
-        const Elf64_Sym *symbol = &file->symbols[i];
-        if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_name >= file->names_bytes) continue;
-        if (strcmp(file->names + symbol->st_name, "__cudaRegisterFatBinary") == 0 || strcmp(file->names + symbol->st_name, "cudaMalloc") == 0) return 1;
-    }
-    return 0;
+/* Returns the name of a function that the file defines, NULL for any other symbol. */
+static const char *defined_function(const struct file_symbols *file, const Elf64_Sym *symbol) {
+    if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_name >= file->names_bytes) return NULL;
+    const char *name = file->names + symbol->st_name;
+    return strncmp(name, "cuda", 4) == 0 || strncmp(name, "__cuda", 6) == 0 ? name : NULL;
 }
+
+/* Returns our runtime of the version that is in the file, NULL if none is. A program that only calls a shared runtime does
+ * not define these names; the second one was in CUDA 12 and not later. */
+static const struct link_map *runtime_for(const struct file_symbols *file) {
+    int has_runtime = 0, is_12 = 0;
+    for (size_t i = 0; i < file->count; i++) {
+        const char *name = defined_function(file, &file->symbols[i]);
+        has_runtime |= name && strcmp(name, "__cudaRegisterFatBinary") == 0;
+        is_12 |= name && strcmp(name, "cudaGetDeviceProperties_v2") == 0;
+    }
+    return has_runtime ? runtimes[is_12 ? 0 : 1] : NULL;
+}
+
+/* Compilers place functions at multiples of 16 bytes: what is between two of them is unused. */
+static size_t room_of(const Elf64_Sym *symbol) { return symbol->st_value % 16 ? symbol->st_size : (symbol->st_size + 15) / 16 * 16; }
 
 static void redirect(const struct link_map *map) {
     const char *path = map->l_name[0] ? map->l_name : "/proc/self/exe";
     struct file_symbols file;
     if (!open_symbols(path, &file)) return;
-    for (size_t i = 0; has_runtime(&file) && i < file.count; i++) {
+    const struct link_map *runtime = runtime_for(&file);
+    for (size_t i = 0; runtime && i < file.count; i++) {
         const Elf64_Sym *symbol = &file.symbols[i];
-        if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_name >= file.names_bytes) continue;
-        const char *name = file.names + symbol->st_name;
-        uintptr_t target = is_runtime_name(name) ? exported_function(runtime, name) : 0;
-        if (target) write_jump(path, name, (uint8_t *)map->l_addr + symbol->st_value, symbol->st_size, target);
+        const char *name = defined_function(&file, symbol);
+        uintptr_t target = name ? exported_function(runtime, name) : 0;
+        if (target) write_jump(path, name, (uint8_t *)map->l_addr + symbol->st_value, room_of(symbol), target);
     }
     close_symbols(&file);
 }
 
 void redirect_runtimes(void) {
-    if (!runtime) return;
     for (size_t i = 0; i < noted_count; i++)
         if (noted[i]) redirect(noted[i]);
     noted_count = 0;

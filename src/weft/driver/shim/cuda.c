@@ -241,13 +241,35 @@ EXPORT int cuCtxCreate_v4(struct handle **context, void *parameters, unsigned fl
     RETURN(create_context(context, flags, which));
 }
 
-EXPORT int cuCtxDestroy_v2(struct handle *context) {
-    CALL(INITIALISED, context);
-    if (!is_handle(context, CONTEXT)) RETURN(INVALID_CONTEXT);
-    if (context == primary) RETURN(INVALID_CONTEXT);
+static int destroy_context(struct handle *context) {
+    if (!is_handle(context, CONTEXT) || context == primary) return INVALID_CONTEXT;
     if (current_context() == context) depth--;
     free_handle(context);
+    return SUCCESS;
+}
+
+EXPORT int cuCtxDestroy_v2(struct handle *context) {
+    CALL(INITIALISED, context);
+    RETURN(destroy_context(context));
+}
+
+/* A context is used once by its maker, and once more for each cuCtxAttach. */
+EXPORT int cuCtxAttach(struct handle **context, unsigned flags) {
+    CALL(CURRENT, context, flags);
+    if (!context || flags) RETURN(INVALID_VALUE);
+    *context = current_context();
+    context_of(*context)->attached++;
     RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxDetach(struct handle *context) {
+    CALL(INITIALISED, context);
+    if (!is_handle(context, CONTEXT)) RETURN(INVALID_CONTEXT);
+    if (context_of(context)->attached) {
+        context_of(context)->attached--;
+        RETURN(SUCCESS);
+    }
+    RETURN(destroy_context(context));
 }
 
 EXPORT int cuCtxPushCurrent_v2(struct handle *context) {

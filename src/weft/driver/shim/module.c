@@ -138,6 +138,7 @@ static void drop_function(struct handle *handle, void *module) {
     struct function *function = handle->data;
     free(function->name);
     free(function->layout);
+    free(function->settings);
     free_handle(handle);
 }
 

@@ -200,8 +200,9 @@ EXPORT int cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, struct handl
 }
 
 EXPORT int cuMemFreeAsync(uint64_t address, struct handle *stream) {
-    CALL(CURRENT, address, stream);
+    CALL(INITIALISED, address, stream);
     if (!is_stream(stream)) RETURN(INVALID_HANDLE);
+    if (!current_context() && (uintptr_t)stream <= 2) RETURN(INVALID_CONTEXT); /* another stream knows its context */
     int code, capturing = is_capturing(stream, &code);
     if (code != SUCCESS) RETURN(code);
     struct work work = {.type = DEALLOCATION, .memory = {.address = address}};

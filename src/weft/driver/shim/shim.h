@@ -121,6 +121,7 @@ struct context {
     unsigned flags;
     int fault;   /* the sticky error of a kernel, 0 if there is none */
     int retained; /* of the primary context */
+    int attached; /* by cuCtxAttach */
     uint64_t limits[8];
     uint64_t id;
 };
@@ -266,6 +267,7 @@ struct function {
     int32_t dynamic_limit; /* bytes of dynamic shared memory that the program opted in to */
     char *name;
     uint32_t *layout; /* offset and size of each parameter */
+    void *settings;   /* of launch_v1.c */
 };
 
 #endif

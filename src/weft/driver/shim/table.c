@@ -21,8 +21,10 @@ static int missing(const char *name) { return weftRefuse(name, "this entry point
 #define MISSING(name)                                                                                                \
     EXPORT int name(void);                                                                                           \
     EXPORT int name##_v2(void);                                                                                      \
+    EXPORT int name##_v3(void);                                                                                      \
     int name(void) { return missing(#name); }                                                                        \
-    int name##_v2(void) { return missing(#name); }
+    int name##_v2(void) { return missing(#name); }                                                                   \
+    int name##_v3(void) { return missing(#name); }
 #include "missing.h"
 #undef MISSING
 
