@@ -1,6 +1,8 @@
 """`weft exec`: findings while it runs and at the end, exit codes, reports, the trace."""
 
+import importlib.util
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.driver.conftest import Exec
+from weft.core.errors import ToolMissing
 
 PROGRAMS = Path("tests/driver/programs")
 
@@ -156,7 +159,6 @@ def test_weft_bench_runs_to_its_end(weft_exec: Exec) -> None:
 
 
 def test_without_the_library_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    from weft.core.errors import ToolMissing
     from weft.driver import program
 
     monkeypatch.setattr(program.platform, "machine", lambda: "riscv64")
@@ -181,6 +183,38 @@ def test_cuda_core_runs_unmodified(weft_exec: Exec, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "ptx ok\ncubin ok\n"), done.stderr
     calls = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
     assert sorted(set(calls[: calls.index("cuMemcpyDtoH_v2") + 1])) == sorted(CUDA_CORE)
+
+
+TRITON = """
+    cuCtxGetCurrent cuCtxGetDevice cuCtxSetCurrent cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount
+    cuDevicePrimaryCtxRetain cuFuncGetAttribute cuGetProcAddress_v2 cuInit cuLaunchKernelEx cuMemAlloc_v2
+    cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuModuleGetFunction cuModuleLoadData cuPointerGetAttribute
+""".split()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="Triton compiles a C module")
+def test_tritons_own_driver_runs(weft_exec: Exec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tmp_path / "trace.jsonl"
+    monkeypatch.setenv("TRITON_DEFAULT_BACKEND", "nvidia")
+    done = weft_exec("--trace", str(trace), "python", str(PROGRAMS / "with_triton.py"))
+    assert (done.returncode, done.stdout) == (0, "CudaDriver 89\nelementwise True 0\ndot True True\n"), done.stderr
+    calls = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
+    assert sorted(set(calls[: calls.index("cuMemcpyDtoH_v2") + 1])) == sorted(TRITON)
+
+
+def test_registers_of_ptx_come_from_ptxas(weft_exec: Exec, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = str(PROGRAMS / "registers.py")
+    known = weft_exec("python", program)  # 256 threads of 98 to 128 registers: 65536 // (256 * 104) = 2 blocks
+    if shutil.which("ptxas") or importlib.util.find_spec("triton"):
+        assert known.stdout == "registers True blocks 2\nlarge 701\ncooperative 0 720\n", known.stderr
+
+    def no_assembler(ptx: str, target: str) -> bytes:
+        raise ToolMissing("ptxas is not installed")
+
+    monkeypatch.setattr("weft.driver.resources.assemble", no_assembler)
+    unknown = weft_exec("python", program)
+    assert unknown.stdout.startswith("registers False blocks 6\nlarge 0\n"), unknown.stderr
+    assert "weft: registers of many are unknown (ptxas is not installed)" in unknown.stderr
 
 
 def test_memory_kinds_and_rectangles(weft_exec: Exec) -> None:

@@ -80,13 +80,18 @@ def exec_program(
             from weft.driver.records import Options
             from weft.driver.report import Report
             from weft.driver.serve import Server
-            from weft.probes.tools import watch_for
+            from weft.vm.launch import PLAIN
 
+            watch = PLAIN
+            if tools:  # the optional checkers take as long to load as all the rest
+                from weft.probes.tools import watch_for
+
+                watch = watch_for(tools)
             report = Report(suppress=[code for codes in suppress or [] for code in codes.split(",")])
             options = Options(
                 chip,
                 int((memory or chip.dram_gib) * 2**30),
-                watch_for(tools),
+                watch,
                 threads or knobs.threads(),
                 max_steps,
                 mode.value,

@@ -8,17 +8,18 @@ from weft.core.records import SharedSymbol
 from weft.engines.protocol import PLAIN_SHARED_BYTES
 from weft.ptx.link import Unit, link
 from weft.ptx.parse import parse_declarations
-from weft.toolchain.cubin_facts import cubin_facts
+from weft.toolchain.cubin_facts import CubinFacts, cubin_facts
 from weft.toolchain.elf import CubinError
 from weft.toolchain.shared_layout import shared_symbols
 from weft.vm.layout import module_globals, place_variables
-from weft.vm.memory import GlobalMemory
+from weft.vm.memory import LOCAL_START, GlobalMemory
 from weft.vm.program import Program, compile_program
 
 from .images import InvalidImage, NoCode, NoPtx, read_image
 from .protocol import Answer, Code, Request
 from .records import Function, Module, Options, Refused
 from .report import Report
+from .resources import Unknown, resources_of_ptx
 
 _GAP = "if ptxas accepts this PTX, it is a gap of Weft's parser: please report it"
 
@@ -90,11 +91,11 @@ class Modules:
 
     def _function(self, module: Module, name: str) -> Function:
         image = module.image
-        registers = 0
+        facts: CubinFacts | None = None
         shared: tuple[SharedSymbol, ...] = ()
         if image.cubin:
             try:
-                registers = cubin_facts(image.cubin, name).registers
+                facts = cubin_facts(image.cubin, name)
                 shared = shared_symbols(image.ptx, image.cubin, [name]).get(name, ())
             except CubinError as error:
                 raise Refused(f"kernel {name}", str(error), Code.INVALID_IMAGE) from error
@@ -103,7 +104,24 @@ class Modules:
         placed = place_variables(program.plan.globals, self.memory, module.variables)
         module.variables = dict(placed)
         module.sizes.update({variable.name: variable.size_bytes for variable in program.plan.globals})
-        return Function(name, module, program, registers)
+        if facts is None:
+            return Function(name, module, program, 0, program.plan.layout.local_bytes - LOCAL_START)
+        return Function(name, module, program, facts.registers, facts.local_bytes, asked=True)
+
+    def find_resources(self, function: Function) -> None:
+        """Find out registers and local memory of a kernel that came as PTX, once; a note at the end if it fails."""
+        if function.asked:
+            return
+        function.asked = True
+        target = self.options.chip.architecture.target
+        try:
+            facts = resources_of_ptx(function.module.image.ptx, function.name, target)
+        except Unknown as error:
+            self.report.note(
+                f"registers of {function.name} are unknown ({error}): limits and occupancy are those of 1 register"
+            )
+            return
+        function.registers, function.local_bytes = facts.registers, facts.local_bytes
 
     def _compiled(self, ptx: str, name: str, target: str, shared: tuple[SharedSymbol, ...]) -> Program:
         try:
@@ -122,7 +140,7 @@ class Modules:
         made = image.target or capability
         code = made if image.note else capability
         dynamic = max(0, PLAIN_SHARED_BYTES - static)
-        local = plan.layout.local_bytes
+        local = function.local_bytes
         return (plan.max_threads, static, constant, local, function.registers, made, code, 0, dynamic, -1, *[0] * 6)
 
     def find_symbol(self, request: Request) -> Answer:

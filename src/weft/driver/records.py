@@ -49,6 +49,10 @@ class Function:
     module: Module
     program: Program
     registers: int
+    """0 until they are known: of PTX alone when something needs them."""
+    local_bytes: int = 0
+    asked: bool = False
+    """Whether ptxas was asked for the registers."""
     instructions: dict[Dim3, int] = field(default_factory=dict)
     """Warp instructions of the last launch, by grid."""
 

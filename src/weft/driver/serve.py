@@ -20,6 +20,7 @@ from weft.core.errors import (
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding
 from weft.core.register_file import require_registers
+from weft.model.occupancy import MAX_REGISTERS
 from weft.vm.launch import run
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.memory import GlobalMemory
@@ -111,6 +112,20 @@ class Client:
             self.memory.keep_written()
         self.modules = Modules(options, report, self.memory)
         self.allocations = 0
+        self.handlers: Mapping[Kind, Callable[[Request], Answer]] = {
+            Kind.HELLO: self._hello,
+            Kind.ALLOCATE: self._allocate,
+            Kind.RELEASE: self._release,
+            Kind.LOAD: self.modules.load,
+            Kind.UNLOAD: self.modules.unload,
+            Kind.FIND_FUNCTION: self.modules.find_function,
+            Kind.FIND_SYMBOL: self.modules.find_symbol,
+            Kind.LAUNCH: self._launch,
+            Kind.OCCUPANCY: self._occupancy,
+            Kind.LINK_IMAGES: self.modules.link_images,
+            Kind.NOTE: lambda request: Answer(),
+            Kind.REFUSE: self._refuse,
+        }
 
     def serve(self) -> None:
         """Answer requests until the process closes its connection."""
@@ -133,22 +148,8 @@ class Client:
         """Return the answer to one request."""
         for address, size_bytes in request.written:
             self.memory.mark_written(address, size_bytes)
-        handlers: Mapping[Kind, Callable[[Request], Answer]] = {
-            Kind.HELLO: self._hello,
-            Kind.ALLOCATE: self._allocate,
-            Kind.RELEASE: self._release,
-            Kind.LOAD: self.modules.load,
-            Kind.UNLOAD: self.modules.unload,
-            Kind.FIND_FUNCTION: self.modules.find_function,
-            Kind.FIND_SYMBOL: self.modules.find_symbol,
-            Kind.LAUNCH: self._launch,
-            Kind.OCCUPANCY: self._occupancy,
-            Kind.LINK_IMAGES: self.modules.link_images,
-            Kind.NOTE: lambda request: Answer(),
-            Kind.REFUSE: self._refuse,
-        }
         try:
-            return handlers[request.kind](request)
+            return self.handlers[request.kind](request)
         except Refused as refused:
             goes_on = self.options.keep_going
             self.report.refuse(refused.what, refused.why, goes_on=goes_on)
@@ -231,6 +232,8 @@ class Client:
         total = plan.layout.static_shared_bytes + shared_bytes
         if total > chip.architecture.shared_bytes_per_block:
             return Code.INVALID_VALUE
+        if cooperative or threads * MAX_REGISTERS > chip.architecture.registers:
+            self.modules.find_resources(function)
         if function.registers:
             try:
                 require_registers(chip.architecture, threads, function.registers)
@@ -251,10 +254,12 @@ class Client:
         if function is None:
             return Answer(Code.INVALID_HANDLE)
         chip, static = self.options.chip, function.program.plan.layout.static_shared_bytes
+        self.modules.find_resources(function)
+        facts = (function.registers, function.local_bytes)
         if threads > function.program.plan.max_threads:
-            return Answer(values=(0, 0))
+            return Answer(values=(0, 0, *facts))
         held = blocks_per_sm(chip, threads, function.registers, static + shared_bytes)
-        return Answer(values=(held, dynamic_shared_for(chip, blocks, static) if blocks else 0))
+        return Answer(values=(held, dynamic_shared_for(chip, blocks, static) if blocks else 0, *facts))
 
     def _refuse(self, request: Request) -> Answer:
         name, _, why = request.blob.decode(errors="replace").partition("\0")

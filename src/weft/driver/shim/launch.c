@@ -59,7 +59,8 @@ int run_kernel(const struct kernel_work *kernel) {
     return (int)answer.code;
 }
 
-static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, int cooperative) {
+static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, int cooperative,
+                  int programmatic) {
     if (fault()) return fault();
     int code = check_kernel(handle, shape);
     if (code != SUCCESS) return code;
@@ -69,7 +70,7 @@ static int launch(struct handle *handle, const struct shape *shape, struct handl
     memset(block, 0, function->parameter_bytes < sizeof small ? sizeof small : function->parameter_bytes);
     code = pack_arguments(function, parameters, extra, block);
     if (code == SUCCESS) {
-        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, cooperative, 0, block, NULL}};
+        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, cooperative, 0, programmatic, block, NULL}};
         code = submit(stream, &work);
     }
     if (block != small) free(block);
@@ -80,14 +81,14 @@ EXPORT int cuLaunchKernel(struct handle *function, unsigned gx, unsigned gy, uns
                           struct handle *stream, void **parameters, void **extra) {
     CALL(CURRENT, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
     struct shape shape = {{gx, gy, gz}, {bx, by, bz}, shared};
-    RETURN(launch(function, &shape, stream, parameters, extra, 0));
+    RETURN(launch(function, &shape, stream, parameters, extra, 0, 0));
 }
 
 EXPORT int cuLaunchCooperativeKernel(struct handle *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                                      unsigned shared, struct handle *stream, void **parameters) {
     CALL(CURRENT, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
     struct shape shape = {{gx, gy, gz}, {bx, by, bz}, shared};
-    RETURN(launch(function, &shape, stream, parameters, NULL, 1));
+    RETURN(launch(function, &shape, stream, parameters, NULL, 1, 0));
 }
 
 /* ---- launches with attributes ---- */
@@ -108,7 +109,7 @@ struct configuration {
     unsigned count;
 };
 
-enum { COOPERATIVE = 2, CLUSTER = 4, PROGRAMMATIC_EVENT = 7, PREFERRED_CLUSTER = 11, COMPLETION_EVENT = 12, DEVICE_UPDATABLE = 13, LAST_KNOWN = 14 };
+enum { COOPERATIVE = 2, CLUSTER = 4, PROGRAMMATIC_SERIALISATION = 6, PROGRAMMATIC_EVENT, PREFERRED_CLUSTER = 11, COMPLETION_EVENT = 12, DEVICE_UPDATABLE = 13, LAST_KNOWN = 14 };
 
 static const char *refused(const struct attribute *attribute) {
     const unsigned *n = attribute->value.numbers;
@@ -125,14 +126,15 @@ static const char *refused(const struct attribute *attribute) {
 EXPORT int cuLaunchKernelEx(const struct configuration *given, struct handle *function, void **parameters, void **extra) {
     CALL(CURRENT, given, function, parameters, extra);
     if (!given || (given->count && !given->attributes)) RETURN(INVALID_VALUE);
-    int cooperative = 0;
+    int cooperative = 0, programmatic = 0;
     for (unsigned i = 0; i < given->count; i++) { /* the others change no result: policies, priority, serialisation */
         const struct attribute *attribute = &given->attributes[i];
         const char *why = refused(attribute);
         if (why) RETURN(refuse("cuLaunchKernelEx", why));
         if (attribute->id == COOPERATIVE) cooperative = attribute->value.numbers[0] != 0;
+        if (attribute->id == PROGRAMMATIC_SERIALISATION) programmatic = attribute->value.numbers[0] != 0;
     }
-    RETURN(launch(function, &given->shape, given->stream, parameters, extra, cooperative));
+    RETURN(launch(function, &given->shape, given->stream, parameters, extra, cooperative, programmatic));
 }
 
 /* ---- occupancy: the server's model of the chip ---- */

@@ -39,6 +39,12 @@ const struct allocation *find_allocation(uint64_t address) {
     return before && address - before->address < before->bytes ? before : NULL;
 }
 
+struct allocation *allocation_at(uint64_t address) {
+    size_t behind = position(address);
+    struct allocation *found = behind ? &table[behind - 1] : NULL;
+    return found && found->address == address ? found : NULL;
+}
+
 void *view_of(uint64_t address, uint64_t bytes) {
     if (!in_window(address)) return (void *)(uintptr_t)address;
     const struct allocation *found = find_allocation(address);
@@ -63,17 +69,16 @@ int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags) {
     return SUCCESS;
 }
 
-void set_pool(uint64_t address, struct handle *pool) { table[position(address) - 1].pool = pool; }
+void set_pool(uint64_t address, struct handle *pool) { allocation_at(address)->pool = pool; }
 
 static uint64_t pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
 void drop_allocation(uint64_t address) {
-    size_t behind = position(address);
-    struct allocation *gone = behind ? &table[behind - 1] : NULL;
-    if (!gone || gone->address != address) return;
+    struct allocation *gone = allocation_at(address);
+    if (!gone) return;
     if (gone->type == MANAGED_MEMORY || gone->type == PINNED_MEMORY) munmap((void *)(uintptr_t)address, pages(gone->bytes));
     used_bytes -= gone->bytes;
-    memmove(gone, gone + 1, (count - behind) * sizeof *table);
+    memmove(gone, gone + 1, (size_t)(table + count - gone - 1) * sizeof *table);
     count--;
 }
 
@@ -112,90 +117,6 @@ int release_memory(uint64_t address, int least, int most) {
 void free_all_memory(void) {
     for (size_t number = count; number--;)
         if (table[number].type <= PINNED_MEMORY && !table[number].of_graph) release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
-}
-
-/* ---- memory of graphs ---- */
-
-static uint64_t graph_bytes[2], graph_most[2]; /* used by launches, reserved by nodes */
-
-static void count_graph_memory(int which, int64_t bytes) {
-    graph_bytes[which] += (uint64_t)bytes;
-    if (graph_bytes[which] > graph_most[which]) graph_most[which] = graph_bytes[which];
-}
-
-static struct allocation *graph_allocation(uint64_t address) {
-    size_t behind = position(address);
-    struct allocation *found = behind ? &table[behind - 1] : NULL;
-    return found && found->address == address && found->of_graph ? found : NULL;
-}
-
-static int release_unused(struct allocation *found) {
-    if (found->nodes || found->live) return SUCCESS;
-    uint64_t address = found->address;
-    count_graph_memory(1, -(int64_t)found->bytes);
-    drop_allocation(address);
-    return (int)ask((struct request){.kind = RELEASE, .argument = {address}}, NULL, NULL).code;
-}
-
-int allocate_graph_memory(uint64_t *address, uint64_t bytes) {
-    int code = allocate_memory(address, bytes, DEVICE_MEMORY, 0);
-    if (code != SUCCESS) return code;
-    struct allocation *made = &table[position(*address) - 1];
-    made->of_graph = made->nodes = 1;
-    count_graph_memory(1, (int64_t)bytes);
-    return SUCCESS;
-}
-
-void keep_graph_memory(uint64_t address) {
-    struct allocation *found = graph_allocation(address);
-    if (found) found->nodes++;
-}
-
-void drop_graph_memory(uint64_t address) {
-    struct allocation *found = graph_allocation(address);
-    if (!found) return;
-    found->nodes--;
-    release_unused(found);
-}
-
-int is_graph_memory(uint64_t address) { return graph_allocation(address) != NULL; }
-
-int use_graph_memory(uint64_t address) {
-    struct allocation *found = graph_allocation(address);
-    if (!found || found->live) return INVALID_VALUE; /* the last launch's memory must be freed first */
-    found->live = 1;
-    count_graph_memory(0, (int64_t)found->bytes);
-    return SUCCESS;
-}
-
-int unuse_graph_memory(uint64_t address) {
-    struct allocation *found = graph_allocation(address);
-    if (!found || !found->live) return INVALID_VALUE;
-    found->live = 0;
-    count_graph_memory(0, -(int64_t)found->bytes);
-    return release_unused(found);
-}
-
-/* Attributes: used now, used at most, reserved now, reserved at most. */
-EXPORT int cuDeviceGetGraphMemAttribute(int which, int attribute, uint64_t *value) {
-    CALL(INITIALISED, which, attribute, value);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    if (!value || attribute < 0 || attribute > 3) RETURN(INVALID_VALUE);
-    *value = attribute % 2 ? graph_most[attribute / 2] : graph_bytes[attribute / 2];
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceSetGraphMemAttribute(int which, int attribute, const uint64_t *value) {
-    CALL(INITIALISED, which, attribute, value);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    if (!value || *value || (attribute != 1 && attribute != 3)) RETURN(INVALID_VALUE); /* the highest can be reset */
-    graph_most[attribute / 2] = graph_bytes[attribute / 2];
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGraphMemTrim(int which) {
-    CALL(INITIALISED, which);
-    RETURN(which ? INVALID_DEVICE : SUCCESS); /* nothing is kept beyond the nodes */
 }
 
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes) {

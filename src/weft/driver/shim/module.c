@@ -11,6 +11,8 @@
 #define MAX_DYNAMIC_SHARED 8
 #define CARVEOUT 9
 #define ATTRIBUTES 16
+#define LOCAL_BYTES 3
+#define REGISTERS 4
 
 enum option { INFO_LOG = 3, INFO_LOG_SIZE, ERROR_LOG, ERROR_LOG_SIZE };
 
@@ -397,9 +399,19 @@ EXPORT int cuFuncLoad(struct handle *function) {
 
 /* ---- attributes ---- */
 
+/* Registers and local memory of a kernel that came as PTX are found out when they are asked for: ptxas takes time. */
+static void find_resources(struct handle *handle) {
+    struct function *function = handle->data;
+    if (function->attributes[REGISTERS]) return;
+    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {handle->id, 32}}, NULL, NULL);
+    function->attributes[REGISTERS] = (int32_t)answer.value[2];
+    function->attributes[LOCAL_BYTES] = (int32_t)answer.value[3];
+}
+
 static int get_attribute(int *value, int attribute, struct handle *handle) {
     if (!value || attribute < 0 || attribute >= ATTRIBUTES) return INVALID_VALUE;
     if (!is_handle(handle, FUNCTION)) return INVALID_HANDLE;
+    if (attribute == REGISTERS || attribute == LOCAL_BYTES) find_resources(handle);
     *value = ((struct function *)handle->data)->attributes[attribute];
     return SUCCESS;
 }

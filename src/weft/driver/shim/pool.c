@@ -45,9 +45,7 @@ static struct handle *current_pool(int type) {
     return is_handle(current_pools[type], POOL) ? current_pools[type] : default_pool(type);
 }
 
-/* Returns the type of memory at a location (kind and number) with an allocation type: 1 pinned, 2 managed; -1 if there is
- * none. */
-static int pool_type(int allocation, const int *location) {
+int pool_type(int allocation, const int *location) {
     int on_device = location[0] == 1, on_host = location[0] >= 2 && location[0] <= 4;
     if (allocation == 2) return on_device || on_host || location[0] == 0 ? MANAGED_MEMORY : -1;
     if (allocation != 1) return -1;
@@ -164,7 +162,7 @@ EXPORT int cuMemPoolGetAccess(int *flags, struct handle *pool, const void *locat
 /* In a capture the address is known at once, and the memory is allocated when the graph runs. */
 static int capture_allocation(uint64_t *address, size_t bytes, struct handle *stream) {
     struct work work = {.type = ALLOCATION, .memory = {.properties = {1, 0, 1, 0}, .bytes = bytes}};
-    int code = allocate_graph_memory(&work.memory.address, bytes);
+    int code = allocate_graph_memory(&work.memory.address, bytes, DEVICE_MEMORY);
     if (code != SUCCESS) return code;
     code = capture_work(stream, &work);
     if (code == SUCCESS) *address = work.memory.address;
@@ -177,7 +175,7 @@ static int allocate_from(struct handle *pool, uint64_t *address, size_t bytes, s
     if (!is_handle(pool, POOL) || !address) return INVALID_VALUE;
     int barred, capturing = is_capturing(stream, &barred);
     if (barred) return barred;
-    if (capturing) return bytes ? capture_allocation(address, bytes, stream) : INVALID_VALUE;
+    if (capturing && bytes) return capture_allocation(address, bytes, stream);
     if (!bytes) { /* an empty buffer of a pool is no error */
         *address = 0;
         return fault();

@@ -222,6 +222,8 @@ struct allocation {
 enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE };
 
 const struct allocation *find_allocation(uint64_t address);
+/* Returns the allocation that begins at an address. */
+struct allocation *allocation_at(uint64_t address);
 /* Returns where the child finds device bytes; host addresses as they are; NULL if the range leaves its allocation. */
 void *view_of(uint64_t address, uint64_t bytes);
 int in_window(uint64_t address);
@@ -230,10 +232,13 @@ int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags)
 /* Frees an allocation whose type is in a range. */
 int release_memory(uint64_t address, int least, int most);
 void set_pool(uint64_t address, struct handle *pool);
+/* Returns the type of memory at a location (kind and number) with an allocation type: 1 pinned, 2 managed; -1 if there is
+ * none. */
+int pool_type(int allocation, const int *location);
 /* Counts bytes that were allocated from a pool, or freed. */
 void count_in_pool(struct handle *pool, int64_t bytes);
 /* Memory of a graph has its address from the node's creation on, and is live between a launch and a free. */
-int allocate_graph_memory(uint64_t *address, uint64_t bytes);
+int allocate_graph_memory(uint64_t *address, uint64_t bytes, int type);
 void keep_graph_memory(uint64_t address);
 void drop_graph_memory(uint64_t address);
 int is_graph_memory(uint64_t address);

@@ -1,0 +1,31 @@
+"""Registers and local memory of a kernel: from its cubin, or for PTX alone from ptxas, when something asks for them."""
+
+from weft.core.errors import CompileError, ToolMissing
+from weft.ptx.cut import index_of
+from weft.toolchain.assemble import assemble
+from weft.toolchain.cubin_facts import CubinFacts, cubin_facts
+from weft.toolchain.elf import CubinError
+
+
+class Unknown(Exception):
+    """There is no ptxas, or it does not take the PTX: nobody can tell what the kernel needs."""
+
+
+def resources_of_ptx(ptx: str, entry: str, target: str) -> CubinFacts:
+    """Compile one kernel of a PTX text and return what it needs. Raises Unknown."""
+    try:
+        return cubin_facts(assemble(kernel_alone(ptx, entry), target), entry)
+    except (ToolMissing, CompileError, CubinError) as error:
+        raise Unknown(str(error)) from error
+
+
+def kernel_alone(ptx: str, entry: str) -> str:
+    """Return the PTX without the functions that the kernel cannot call: a library has hundreds of kernels."""
+    index = index_of(ptx)
+    reached = {piece.name for piece in index.reach(entry)}
+    parts, at = [], 0
+    for piece in index.pieces:
+        if piece.name not in reached:
+            parts.append(ptx[at : piece.start])
+            at = piece.end
+    return "".join([*parts, ptx[at:]])
