@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.driver.conftest import Exec
+from weft.core.chips import chip
 from weft.core.errors import ToolMissing
 
 PROGRAMS = Path("tests/driver/programs")
@@ -215,6 +216,18 @@ def test_registers_of_ptx_come_from_ptxas(weft_exec: Exec, monkeypatch: pytest.M
     unknown = weft_exec("python", program)
     assert unknown.stdout.startswith("registers False blocks 6\nlarge 0\n"), unknown.stderr
     assert "weft: registers of many are unknown (ptxas is not installed)" in unknown.stderr
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("triton") and not shutil.which("ptxas"), reason="ptxas is missing")
+def test_events_by_the_model_hold_the_estimates_of_launches(weft_exec: Exec) -> None:
+    program = str(PROGRAMS / "timed.py")
+    none, one, two = map(float, weft_exec("--clock", "model", "python", program).stdout.split())
+    read_ms = 4 * 2**18 / (chip("l4").dram_gbs * 1e9) * 1e3  # every element is read once; what is written fits into L2
+    assert none == 0 and read_ms <= one < 10 * read_ms and two == pytest.approx(2 * one, rel=1e-3)
+    none, *_ = map(float, weft_exec("python", program).stdout.split())
+    assert none > 0  # the host's time
+    refused = weft_exec("--clock", "model", "--tools", "racecheck", "true")
+    assert refused.returncode == 2 and "without --tools" in refused.stderr
 
 
 def test_memory_kinds_and_rectangles(weft_exec: Exec) -> None:

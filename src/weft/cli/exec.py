@@ -6,20 +6,30 @@ import tempfile
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weft.core import knobs
-from weft.core.chips import chip_of, choose_gpu
+from weft.core.chips import Chip, chip_of, choose_gpu
 from weft.core.errors import UsageError
 from weft.driver.program import environment, library_folder, listen, start, wait
 
 from .options import ARCH_HELP, GPU_HELP, Mode
 
+if TYPE_CHECKING:
+    from weft.profile.clock import ModelClock
+
 # Arguments after the program belong to the program.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False, "ignore_unknown_options": False}
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
+
+
+class TimeSource(StrEnum):
+    """What events of the program measure."""
+
+    HOST = "host"
+    MODEL = "model"
 
 
 class OnFinding(StrEnum):
@@ -59,6 +69,9 @@ def exec_program(
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")] = None,
     sarif_file: Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write findings as SARIF.")] = None,
     memory: Annotated[float, typer.Option(min=0, help="Device memory in GiB (default: the GPU's).")] = 0.0,
+    clock: Annotated[
+        TimeSource, typer.Option(help="Events hold the host's time, or the model's estimate of the kernels.")
+    ] = TimeSource.HOST,
     mode: Annotated[Mode, typer.Option(help="Tensor cores: round like the hardware, or plain fp32.")] = Mode.HARDWARE,
     threads: Annotated[int | None, typer.Option(min=1, help="Host threads (default: all).")] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Limit of loop iterations of a launch.")] = 1 << 28,
@@ -70,6 +83,8 @@ def exec_program(
     library = library_folder()
     chip = chip_of(choose_gpu(gpu, arch))
     tools = [name for names in tool or [] for name in names.split(",")]
+    if clock is TimeSource.MODEL and tools:
+        raise UsageError("--clock model counts kernels without optional checkers: use it without --tools")
     command = [program, *(args or [])]
     with tempfile.TemporaryDirectory(prefix="weft-exec-") as folder:
         path = os.path.join(folder, "driver")
@@ -97,6 +112,7 @@ def exec_program(
                 mode.value,
                 raises=findings is OnFinding.RAISE,
                 keep_going=keep_going,
+                clock=_model_clock(chip) if clock is TimeSource.MODEL else None,
             )
             server = Server(listening, options, report)
             server.start()
@@ -108,6 +124,12 @@ def exec_program(
     _write(json_file, report.record(command, own))
     _write(sarif_file, report.sarif())
     return report.exit_code(own)
+
+
+def _model_clock(chip: Chip) -> "ModelClock":
+    from weft.profile.clock import ModelClock
+
+    return ModelClock(chip)
 
 
 def _write(file: Path | None, record: Mapping[str, object]) -> None:

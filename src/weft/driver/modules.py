@@ -17,9 +17,9 @@ from weft.vm.program import Program, compile_program
 
 from .images import InvalidImage, NoCode, NoPtx, read_image
 from .protocol import Answer, Code, Request
-from .records import Function, Module, Options, Refused
+from .records import Function, KernelCode, Module, Options, Refused
 from .report import Report
-from .resources import Unknown, resources_of_ptx
+from .resources import Unknown, cubin_of_ptx, resources_of_ptx
 
 _GAP = "if ptxas accepts this PTX, it is a gap of Weft's parser: please report it"
 
@@ -105,8 +105,19 @@ class Modules:
         module.variables = dict(placed)
         module.sizes.update({variable.name: variable.size_bytes for variable in program.plan.globals})
         if facts is None:
-            return Function(name, module, program, 0, program.plan.layout.local_bytes - LOCAL_START)
-        return Function(name, module, program, facts.registers, facts.local_bytes, asked=True)
+            return Function(name, module, program, 0, program.plan.layout.local_bytes - LOCAL_START, shared=shared)
+        return Function(name, module, program, facts.registers, facts.local_bytes, asked=True, shared=shared)
+
+    def code_of(self, function: Function) -> KernelCode:
+        """Return PTX and machine code of a kernel, which an estimate needs."""
+        if function.code is None:
+            image, target = function.module.image, self.options.chip.architecture.target
+            try:
+                cubin = image.cubin or cubin_of_ptx(image.ptx, function.name, target)
+            except Unknown as error:
+                raise Refused(f"kernel {function.name}", f"--clock model needs its machine code: {error}") from error
+            function.code = KernelCode(image.ptx, function.name, cubin, function.shared)
+        return function.code
 
     def find_resources(self, function: Function) -> None:
         """Find out registers and local memory of a kernel that came as PTX, once; a note at the end if it fails."""

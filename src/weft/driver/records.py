@@ -1,14 +1,37 @@
 """The values that the parts of the server share: how programs run, what they loaded, what is refused."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from weft.core.chips import Chip
-from weft.core.records import Dim3
+from weft.core.records import Dim3, SharedSymbol
+from weft.model.occupancy import LaunchShape
+from weft.vm.launch_spec import DeviceRun
 from weft.vm.program import Program
 from weft.vm.runtime.watch import Instrumentation
 
 from .images import Image
 from .protocol import Code
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A kernel as PTX and machine code: what an estimate of its time needs."""
+
+    ptx: str
+    entry: str
+    cubin: bytes
+    shared: tuple[SharedSymbol, ...] = ()
+
+
+class Clock(Protocol):
+    """Estimates launches: the time that events hold, instead of the host's."""
+
+    def watch(self, code: KernelCode) -> Instrumentation:
+        """Return the probe that counts a launch. Raises Unsupported for a kernel without an estimate."""
+
+    def nanoseconds(self, code: KernelCode, shape: LaunchShape, outcome: DeviceRun) -> float:
+        """Return the estimate of a launch that the probe watched."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +47,8 @@ class Options:
     raises: bool = True
     """Whether a finding that a GPU would fault on becomes the context's error."""
     keep_going: bool = False
+    clock: Clock | None = None
+    """None: events hold the host's time."""
 
     @property
     def sm(self) -> int:
@@ -53,6 +78,8 @@ class Function:
     local_bytes: int = 0
     asked: bool = False
     """Whether ptxas was asked for the registers."""
+    shared: tuple[SharedSymbol, ...] = ()
+    code: KernelCode | None = None
     instructions: dict[Dim3, int] = field(default_factory=dict)
     """Warp instructions of the last launch, by grid."""
 

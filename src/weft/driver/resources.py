@@ -14,18 +14,26 @@ class Unknown(Exception):
 def resources_of_ptx(ptx: str, entry: str, target: str) -> CubinFacts:
     """Compile one kernel of a PTX text and return what it needs. Raises Unknown."""
     try:
-        return cubin_facts(assemble(kernel_alone(ptx, entry), target), entry)
-    except (ToolMissing, CompileError, CubinError) as error:
+        return cubin_facts(cubin_of_ptx(ptx, entry, target), entry)
+    except CubinError as error:
+        raise Unknown(str(error)) from error
+
+
+def cubin_of_ptx(ptx: str, entry: str, target: str) -> bytes:
+    """Return the machine code of one kernel. Raises Unknown."""
+    try:
+        return assemble(kernel_alone(ptx, entry), target)
+    except (ToolMissing, CompileError) as error:
         raise Unknown(str(error)) from error
 
 
 def kernel_alone(ptx: str, entry: str) -> str:
-    """Return the PTX without the functions that the kernel cannot call: a library has hundreds of kernels."""
+    """Return the PTX without functions that the kernel cannot call, on the same lines: a library has hundreds."""
     index = index_of(ptx)
     reached = {piece.name for piece in index.reach(entry)}
     parts, at = [], 0
     for piece in index.pieces:
         if piece.name not in reached:
-            parts.append(ptx[at : piece.start])
+            parts += [ptx[at : piece.start], "\n" * ptx.count("\n", piece.start, piece.end)]
             at = piece.end
     return "".join([*parts, ptx[at:]])

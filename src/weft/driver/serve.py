@@ -14,13 +14,14 @@ from weft.core.errors import (
     DeviceMemoryError,
     LaunchError,
     ResourceError,
+    ToolMissing,
     Unsupported,
     UsageError,
 )
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding
 from weft.core.register_file import require_registers
-from weft.model.occupancy import MAX_REGISTERS
+from weft.model.occupancy import MAX_REGISTERS, LaunchShape
 from weft.vm.launch import run
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.memory import GlobalMemory
@@ -112,6 +113,8 @@ class Client:
             self.memory.keep_written()
         self.modules = Modules(options, report, self.memory)
         self.allocations = 0
+        self.model_ns = 0.0
+        """The time of all launches so far, if a model is the clock."""
         self.handlers: Mapping[Kind, Callable[[Request], Answer]] = {
             Kind.HELLO: self._hello,
             Kind.ALLOCATE: self._allocate,
@@ -158,7 +161,8 @@ class Client:
     def _hello(self, request: Request) -> Answer:
         if request.arguments[0] != VERSION:
             raise ProtocolError(f"the library speaks version {request.arguments[0]} of the protocol, not {VERSION}")
-        return Answer(blob=device_record(self.options.chip, self.options.memory_bytes))
+        by_model = self.options.clock is not None
+        return Answer(values=(by_model,), blob=device_record(self.options.chip, self.options.memory_bytes))
 
     # ---- memory ----
 
@@ -202,17 +206,21 @@ class Client:
             sms=options.chip.sms,
         )
         small = function.instructions.get(spec.grid, SMALL) < SMALL
+        clock = options.clock
         try:
+            watch = options.watch if clock is None else clock.watch(self.modules.code_of(function))
             outcome = run(
                 function.program,
                 spec,
                 self.memory,
                 globals_at=function.module.variables,
                 threads=1 if small else options.threads,
-                watch=options.watch,
+                watch=watch,
                 chip=options.chip,
             )
-        except (Unsupported, UsageError) as error:
+            if clock is not None and not outcome.findings:
+                self.model_ns += clock.nanoseconds(self.modules.code_of(function), self._shape(function, spec), outcome)
+        except (Unsupported, UsageError, ToolMissing) as error:
             raise Refused(f"kernel {function.name}", str(error)) from error
         except ResourceError:
             return Answer(Code.LAUNCH_OUT_OF_RESOURCES)
@@ -221,7 +229,12 @@ class Client:
             return Answer(Code.INVALID_VALUE)
         function.instructions[spec.grid] = outcome.instructions
         kept = self.report.launched(function.name, outcome.findings)
-        return Answer(values=(self._fault(kept),), text=outcome.printed)
+        return Answer(values=(self._fault(kept), round(self.model_ns)), text=outcome.printed)
+
+    def _shape(self, function: Function, spec: LaunchSpec) -> LaunchShape:
+        self.modules.find_resources(function)
+        shared_bytes = function.program.plan.layout.static_shared_bytes + spec.shared_bytes
+        return LaunchShape(math.prod(spec.block), math.prod(spec.grid), max(function.registers, 1), shared_bytes)
 
     def _too_large(self, function: Function, grid: Dim3, block: Dim3, shared_bytes: int, cooperative: bool) -> Code:
         """Return the code with which the driver rejects a launch, or SUCCESS."""

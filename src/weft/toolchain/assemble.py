@@ -29,7 +29,7 @@ def assemble(ptx: str, target: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="weft-ptxas-") as folder:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        command = [str(program), f"-arch={target}", "-o", str(result), str(source)]
+        command = [str(program), f"-arch={target}", "-lineinfo", "-o", str(result), str(source)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -56,6 +56,7 @@ int run_kernel(const struct kernel_work *kernel) {
     };
     struct answer answer = ask(request, kernel->arguments, NULL);
     if (answer.value[0]) set_fault((int)answer.value[0]);
+    if (answer.code == SUCCESS) model_ns = answer.value[1];
     return (int)answer.code;
 }
 

@@ -184,6 +184,8 @@ extern struct device_record device;
 extern uint8_t *memory_view; /* the child's own mapping of device memory */
 extern int memory_file;
 extern int forked;
+extern int by_model;      /* events hold the model's time, not the host's */
+extern uint64_t model_ns; /* of the launches so far */
 
 void trace_call(const struct call *call, uint64_t ended_ns);
 uint64_t now_ns(void);

@@ -24,7 +24,8 @@
 struct device_record device;
 uint8_t *memory_view;
 int memory_file = -1;
-int forked;
+int forked, by_model;
+uint64_t model_ns;
 
 static int server = -1;
 static int trace_file = -1;
@@ -261,6 +262,7 @@ int connect_server(void) {
     memory_file = receive_file(&answer);
     if (memory_file < 0 || answer.code != SUCCESS || answer.blob_bytes != sizeof device) lost("the server has another version");
     receive_all(&device, sizeof device);
+    by_model = answer.value[0] != 0;
     memory_view = mmap(NULL, device.memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_file, 0);
     if (memory_view == MAP_FAILED) lost("device memory cannot be mapped");
     return SUCCESS;
