@@ -8,7 +8,7 @@ from weft.toolchain.elf import CubinError
 
 
 class Unknown(Exception):
-    """There is no ptxas, or it does not take the PTX: nobody can tell what the kernel needs."""
+    """There is no ptxas, or it does not take the PTX."""
 
 
 def resources_of_ptx(ptx: str, entry: str, target: str) -> CubinFacts:
