@@ -17,7 +17,7 @@ RELEASED = "manylinux_2_17"
 
 
 class DriverHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds one file and the platform's tag."""
+    """Adds the libraries and the platform's tag."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Change the build data of a wheel."""
@@ -26,7 +26,8 @@ class DriverHook(BuildHookInterface):  # type: ignore[type-arg]
         built = Path(self.root, "src", folder)
         if self.target_name != "wheel" or version == "editable" or not (built / LIBRARY).is_file():
             return
-        build_data["force_include"][str(built / LIBRARY)] = f"{folder}/{LIBRARY}"
+        for library in built.glob("*.so.*[0-9]"):
+            build_data["force_include"][str(library)] = f"{folder}/{library.name}"
         build_data["pure_python"] = False
         system = RELEASED if (built / RELEASED).exists() else "linux"
         build_data["tag"] = f"py3-none-{system}_{machine}"

@@ -230,6 +230,19 @@ def test_events_by_the_model_hold_the_estimates_of_launches(weft_exec: Exec) -> 
     assert refused.returncode == 2 and "without --tools" in refused.stderr
 
 
+def test_nvml_describes_the_virtual_gpu(weft_exec: Exec) -> None:
+    done = weft_exec("python", str(PROGRAMS / "nvml.py"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "count 1 cuda 13000",
+        "Weft virtual L4 True",
+        "uuid True True",
+        "memory True 1000 True",
+        "capability (8, 9) MHz 2040",  # the L4's boost clock
+        "power: not supported",
+    ]
+
+
 def test_memory_kinds_and_rectangles(weft_exec: Exec) -> None:
     done = weft_exec("python", str(PROGRAMS / "memory_kinds.py"))
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

@@ -85,6 +85,7 @@ def test_a_static_checker_finds_nothing() -> None:
             "--suppress=missingIncludeSystem",
             "--quiet",
             str(SHIM),
+            str(SHIM.parent / "nvml"),
         ],
         capture_output=True,
         text=True,

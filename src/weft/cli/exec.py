@@ -13,6 +13,7 @@ import typer
 from weft.core import knobs
 from weft.core.chips import Chip, chip_of, choose_gpu
 from weft.core.errors import UsageError
+from weft.driver.description import device_line
 from weft.driver.program import environment, library_folder, listen, start, wait
 
 from .options import ARCH_HELP, GPU_HELP, Mode
@@ -82,6 +83,7 @@ def exec_program(
     """
     library = library_folder()
     chip = chip_of(choose_gpu(gpu, arch))
+    memory_bytes = int((memory or chip.dram_gib) * 2**30)
     tools = [name for names in tool or [] for name in names.split(",")]
     if clock is TimeSource.MODEL and tools:
         raise UsageError("--clock model counts kernels without optional checkers: use it without --tools")
@@ -90,7 +92,7 @@ def exec_program(
         path = os.path.join(folder, "driver")
         # The program starts first: loading the virtual GPU takes about as long as the program needs to its first call.
         listening = listen(path)
-        child = start(command, environment(library, path, trace))
+        child = start(command, environment(library, path, trace, device_line(chip, memory_bytes)))
         try:
             from weft.driver.records import Options
             from weft.driver.report import Report
@@ -105,7 +107,7 @@ def exec_program(
             report = Report(suppress=[code for codes in suppress or [] for code in codes.split(",")])
             options = Options(
                 chip,
-                int((memory or chip.dram_gib) * 2**30),
+                memory_bytes,
                 watch,
                 threads or knobs.threads(),
                 max_steps,

@@ -12,8 +12,8 @@ from pathlib import Path
 from weft.core.errors import ToolMissing, UsageError
 
 LIBRARY = "libcuda.so.1"
-SOCKET, TRACE = "WEFT_DRIVER_SOCKET", "WEFT_DRIVER_TRACE"
-"""What the library reads in the program's process."""
+SOCKET, TRACE, DEVICES = "WEFT_DRIVER_SOCKET", "WEFT_DRIVER_TRACE", "WEFT_DRIVER_DEVICES"
+"""What the libraries read in the program's process."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -37,13 +37,13 @@ def listen(path: str) -> socket.socket:
     return listening
 
 
-def environment(library: Path, path: str, trace: Path | None) -> dict[str, str]:
+def environment(library: Path, path: str, trace: Path | None, devices: str = "") -> dict[str, str]:
     """Return the environment of the program: it finds our driver first, and the driver finds the server."""
     found = dict(os.environ)
     others = found.get("LD_LIBRARY_PATH", "")
     found["LD_LIBRARY_PATH"] = f"{library}:{others}" if others else str(library)
     found["TRITON_LIBCUDA_PATH"] = str(library)
-    found[SOCKET] = path
+    found[SOCKET], found[DEVICES] = path, devices
     found.pop(TRACE, None)
     if trace is not None:
         trace.write_text("")

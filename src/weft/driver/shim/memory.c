@@ -222,6 +222,10 @@ EXPORT int cuMemGetInfo_v2(size_t *available, size_t *total) {
     RETURN(SUCCESS);
 }
 
+/* For libnvidia-ml, which reports it. */
+EXPORT uint64_t weft_used_bytes(void);
+uint64_t weft_used_bytes(void) { return used_bytes; }
+
 EXPORT int cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t address) {
     CALL(CURRENT, start, bytes, address);
     const struct allocation *found = find_allocation(address);
