@@ -230,6 +230,29 @@ def test_events_by_the_model_hold_the_estimates_of_launches(weft_exec: Exec) -> 
     assert refused.returncode == 2 and "without --tools" in refused.stderr
 
 
+def test_several_gpus_have_separate_memory_and_contexts(weft_exec: Exec) -> None:
+    done = weft_exec("--gpu", "l4,h100", "python", str(PROGRAMS / "two_devices.py"))
+    assert done.stdout.splitlines() == [
+        "devices 2 peer 0 capabilities 8 9 uuids 2",
+        "third 101",
+        "device 0 10 20 30 40",
+        "device 1 11 22 33 44",
+        "variables 2",
+        "copied 11 22 33 44",
+        "managed 110 110 110 110",  # 1 * 10 on the first, * 11 on the second
+        "used 20",  # a buffer and a variable of the second; managed memory is in the first
+        "module of the other device 400",
+        "no access 0 700",
+        "freed 0 700",
+        "kept 11 22 33 44",
+    ], done.stderr
+    assert done.returncode == 1 and "M101" in done.stderr
+    refused = weft_exec("--gpu", "l4,l4", "--tools", "racecheck", "true")
+    assert refused.returncode == 2 and "--memory" in refused.stderr
+    few = weft_exec("--gpu", "l4,l4", "--memory", "1", "--tools", "all", *scale(10, 10, 0))
+    assert (few.returncode, few.stdout) == (0, "launch 0\nwait 0\n"), few.stderr
+
+
 def test_nvml_describes_the_virtual_gpu(weft_exec: Exec) -> None:
     done = weft_exec("python", str(PROGRAMS / "nvml.py"))
     assert done.returncode == 0, done.stderr

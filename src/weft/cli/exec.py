@@ -21,6 +21,10 @@ from .options import ARCH_HELP, GPU_HELP, Mode
 if TYPE_CHECKING:
     from weft.profile.clock import ModelClock
 
+WINDOW_GRANULE = 1 << 21
+MOST_WATCHED_BYTES = 1 << 32
+"""Checkers keep records for every byte up to the last that is used."""
+
 # Arguments after the program belong to the program.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False, "ignore_unknown_options": False}
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
@@ -44,7 +48,7 @@ class OnFinding(StrEnum):
 def exec_program(
     program: Annotated[str, typer.Argument(help="A program: an executable, `python`, `pytest`.")],
     args: Annotated[list[str] | None, typer.Argument(help="The program's arguments.")] = None,
-    gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
+    gpu: Annotated[str, typer.Option(help=f"{GPU_HELP} Several: l4,l4.")] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     tool: Annotated[
         list[str] | None,
@@ -82,17 +86,20 @@ def exec_program(
     Exit codes: the program's own if it is not 0; else 3 if something was refused, 1 findings, 0.
     """
     library = library_folder()
-    chip = chip_of(choose_gpu(gpu, arch))
-    memory_bytes = int((memory or chip.dram_gib) * 2**30)
+    chips = [chip_of(choose_gpu(name, arch)) for name in gpu.split(",")]
+    memory_bytes = int((memory or min(chip.dram_gib for chip in chips)) * 2**30) // WINDOW_GRANULE * WINDOW_GRANULE
     tools = [name for names in tool or [] for name in names.split(",")]
     if clock is TimeSource.MODEL and tools:
         raise UsageError("--clock model counts kernels without optional checkers: use it without --tools")
+    if len(chips) > 1 and (tools or clock is TimeSource.MODEL) and memory_bytes * len(chips) > MOST_WATCHED_BYTES:
+        raise UsageError("checkers and --clock model watch 4 GiB of several GPUs' memory: give each less by --memory")
     command = [program, *(args or [])]
+    described = [device_line(chip, memory_bytes, number) for number, chip in enumerate(chips)]
     with tempfile.TemporaryDirectory(prefix="weft-exec-") as folder:
         path = os.path.join(folder, "driver")
         # The program starts first: loading the virtual GPU takes about as long as the program needs to its first call.
         listening = listen(path)
-        child = start(command, environment(library, path, trace, device_line(chip, memory_bytes)))
+        child = start(command, environment(library, path, trace, "\n".join(described)))
         try:
             from weft.driver.records import Options
             from weft.driver.report import Report
@@ -106,7 +113,7 @@ def exec_program(
                 watch = watch_for(tools)
             report = Report(suppress=[code for codes in suppress or [] for code in codes.split(",")])
             options = Options(
-                chip,
+                chips[0],
                 memory_bytes,
                 watch,
                 threads or knobs.threads(),
@@ -114,7 +121,8 @@ def exec_program(
                 mode.value,
                 raises=findings is OnFinding.RAISE,
                 keep_going=keep_going,
-                clock=_model_clock(chip) if clock is TimeSource.MODEL else None,
+                others=tuple(chips[1:]),
+                clock=_model_clock(chips[0]) if clock is TimeSource.MODEL else None,
             )
             server = Server(listening, options, report)
             server.start()

@@ -6,10 +6,11 @@ import uuid
 from weft.core.chips import Chip
 
 
-def device_name(chip: Chip) -> tuple[str, uuid.UUID]:
-    """Return the name and the UUID, which the name determines."""
+def device_name(chip: Chip, which: int = 0) -> tuple[str, uuid.UUID]:
+    """Return the name and the UUID, which name and number of the device determine."""
     name = f"Weft virtual {chip.title}"
-    return name, uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16])
+    drawn = f"{name} {which}" if which else name
+    return name, uuid.UUID(bytes=hashlib.sha256(drawn.encode()).digest()[:16])
 
 
 def memory_bus(chip: Chip) -> tuple[int, int]:
@@ -18,9 +19,9 @@ def memory_bus(chip: Chip) -> tuple[int, int]:
     return bits, round(chip.dram_gbs * 1e9 / 2 / (bits / 8) / 1e3)
 
 
-def device_line(chip: Chip, memory_bytes: int) -> str:
+def device_line(chip: Chip, memory_bytes: int, which: int) -> str:
     """Return what nvml.c reads: name, UUID, bytes of memory, capability, clocks of SMs and memory in MHz, bus width."""
-    name, number = device_name(chip)
+    name, number = device_name(chip, which)
     bits, memory_khz = memory_bus(chip)
     clocks = f"{round(chip.boost_ghz * 1e3)};{round(memory_khz / 1e3)}"
     return f"{name};GPU-{number};{memory_bytes};{chip.architecture.capability};{clocks};{bits}"

@@ -27,20 +27,52 @@ _LINKED = struct.Struct("=QQ")
 _LIBRARY, _LTO_IR = 4, 5
 """CUjitInputType."""
 
+DEVICE_SHIFT = 32
+"""Numbers of modules and functions have their device above these bits."""
+
 
 class Modules:
     """What a process loaded, by number."""
 
-    def __init__(self, options: Options, report: Report, memory: GlobalMemory) -> None:
+    def __init__(self, options: Options, report: Report, memory: GlobalMemory, device: int = 0) -> None:
         self.options, self.report, self.memory = options, report, memory
         self.modules: dict[int, Module] = {}
         self.functions: dict[int, Function] = {}
-        self._made = 0
+        self._twins: dict[int, int] = {}
+        """Number of a module of another device → number of the same image here."""
+        self._made = device << DEVICE_SHIFT
 
     def load(self, request: Request) -> Answer:
         """Return the module's number and its kernels' names."""
+        return self._load(request.blob)
+
+    def twin(self, number: int, module: Module) -> Module | None:
+        """Return the module of another device as it is loaded here; None if it cannot be."""
+        if number not in self._twins:
+            answer = self._load(module.blob)
+            if answer.code:
+                return None
+            self._twins[number] = answer.values[0]
+        return self.modules[self._twins[number]]
+
+    def twin_function(self, number: int, module: Module, name: str) -> Function | None:
+        """Return a kernel of another device's module as it is compiled here."""
+        here = self.twin(number, module)
+        if here is None:
+            return None
+        known = next((one for one in self.functions.values() if one.module is here and one.name == name), None)
+        if known is None:
+            known = self.functions[self._number()] = self._function(here, name)
+        return known
+
+    def drop_twin(self, number: int) -> tuple[int, ...]:
+        """Unload what `twin` loaded; return the addresses of its variables."""
+        here = self._twins.pop(number, None)
+        return self._unload(here) if here is not None else ()
+
+    def _load(self, blob: bytes) -> Answer:
         try:
-            image = read_image(request.blob, self.options.sm)
+            image = read_image(blob, self.options.sm)
         except InvalidImage as error:
             return Answer(Code.INVALID_IMAGE, blob=str(error).encode())
         except NoCode as error:
@@ -61,18 +93,22 @@ class Modules:
             return Answer(Code.OUT_OF_MEMORY)
         names = tuple(declared.entries())
         number = self._number()
-        self.modules[number] = Module(image, names, variables, {one.name: one.size_bytes for one in globals_})
+        self.modules[number] = Module(image, names, blob, variables, {one.name: one.size_bytes for one in globals_})
         return Answer(values=(number, len(names)), blob=b"".join(name.encode() + b"\0" for name in names))
 
     def unload(self, request: Request) -> Answer:
         """Free the module's variables; return their addresses."""
-        module = self.modules.pop(request.arguments[0], None)
-        if module is None:
+        if request.arguments[0] not in self.modules:
             return Answer(Code.INVALID_HANDLE)
+        gone = self._unload(request.arguments[0])
+        return Answer(blob=struct.pack(f"={len(gone)}Q", *gone))
+
+    def _unload(self, number: int) -> tuple[int, ...]:
+        module = self.modules.pop(number)
         self.functions = {number: one for number, one in self.functions.items() if one.module is not module}
         for address in module.variables.values():
             self.memory.free(address)
-        return Answer(blob=struct.pack(f"={len(module.variables)}Q", *module.variables.values()))
+        return tuple(module.variables.values())
 
     def find_function(self, request: Request) -> Answer:
         """Return the function's number, attributes and the layout of its parameters."""
@@ -159,9 +195,7 @@ class Modules:
         module, name = self.modules.get(request.arguments[0]), request.blob.decode(errors="replace")
         if module is None:
             return Answer(Code.INVALID_HANDLE)
-        if name not in module.variables:
-            return Answer(Code.NOT_FOUND)
-        return Answer(values=(module.variables[name], module.sizes[name]))
+        return symbol_of(module, name)
 
     def link_images(self, request: Request) -> Answer:
         """Return one PTX text for the images that cuLink* collected."""
@@ -188,6 +222,13 @@ class Modules:
     def _number(self) -> int:
         self._made += 1
         return self._made
+
+
+def symbol_of(module: Module, name: str) -> Answer:
+    """Return address and size of a variable of a module."""
+    if name not in module.variables:
+        return Answer(Code.NOT_FOUND)
+    return Answer(values=(module.variables[name], module.sizes[name]))
 
 
 def _linked_images(blob: bytes) -> Iterator[tuple[int, bytes]]:

@@ -14,14 +14,12 @@ from .description import device_name, memory_bus
 _RECORD = struct.Struct("=QQ16s96s192i")
 
 
-def device_record(chip: Chip, memory_bytes: int) -> bytes:
-    """Return `struct device_record` of shim.h."""
-    numbers = attributes(chip)
-    name, uuid = device_name(chip)
-    shown = name.encode()
-    return _RECORD.pack(
-        memory_bytes, GLOBAL_BASE, uuid.bytes, shown, *(numbers.get(number, 0) for number in range(192))
-    )
+def device_record(chip: Chip, memory_bytes: int, which: int = 0) -> bytes:
+    """Return `struct device_record` of shim.h. Every device has as much memory, one window behind the other."""
+    known = attributes(chip)
+    name, uuid = device_name(chip, which)
+    numbers = (known.get(number, 0) for number in range(192))
+    return _RECORD.pack(memory_bytes, GLOBAL_BASE + which * memory_bytes, uuid.bytes, name.encode(), *numbers)
 
 
 def attributes(chip: Chip) -> dict[int, int]:

@@ -1,6 +1,6 @@
 """The values that the parts of the server share: how programs run, what they loaded, what is refused."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from weft.core.chips import Chip
@@ -49,6 +49,13 @@ class Options:
     keep_going: bool = False
     clock: Clock | None = None
     """None: events hold the host's time."""
+    others: tuple[Chip, ...] = ()
+    """Further devices."""
+
+    @property
+    def devices(self) -> tuple["Options", ...]:
+        """Return the options of each device."""
+        return tuple(replace(self, chip=chip, others=()) for chip in (self.chip, *self.others))
 
     @property
     def sm(self) -> int:
@@ -62,6 +69,8 @@ class Module:
 
     image: Image
     names: tuple[str, ...]
+    blob: bytes
+    """As the program loaded it: a library is loaded on each device that uses it."""
     variables: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
 

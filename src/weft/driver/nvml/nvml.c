@@ -209,12 +209,12 @@ EXPORT int nvmlDeviceGetPciInfo_v3(const void *handle, struct pci *shown) {
 EXPORT int nvmlDeviceGetPciInfo_v2(const void *handle, struct pci *shown) { return nvmlDeviceGetPciInfo_v3(handle, shown); }
 
 /* Bytes that this process has allocated, if it uses the driver. Each process has separate device memory. */
-static uint64_t used_bytes(void) {
+static uint64_t used_bytes(unsigned which) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (!driver) return 0;
-    uint64_t (*used)(void) = NULL;
+    uint64_t (*used)(unsigned) = NULL;
     *(void **)&used = dlsym(driver, "weft_used_bytes");
-    uint64_t bytes = used ? used() : 0;
+    uint64_t bytes = used ? used(which) : 0;
     dlclose(driver);
     return bytes;
 }
@@ -227,7 +227,7 @@ EXPORT int nvmlDeviceGetMemoryInfo(const void *handle, struct memory *shown) {
     const struct device *device = device_of(handle);
     if (!device || !shown) return no_device();
     shown->total = device->memory_bytes;
-    shown->used = used_bytes();
+    shown->used = used_bytes(index_of(device));
     shown->available = shown->total - shown->used;
     return SUCCESS;
 }

@@ -51,7 +51,7 @@ int run_kernel(const struct kernel_work *kernel) {
     struct request request = {
         .kind = LAUNCH,
         .argument = {kernel->function->id, shape->grid[0], shape->grid[1], shape->grid[2], shape->block[0] | (uint64_t)shape->block[1] << 32,
-                     shape->block[2], shape->shared, (uint64_t)kernel->cooperative},
+                     shape->block[2], shape->shared, (uint64_t)kernel->cooperative | (uint64_t)kernel->device << 32},
         .blob_bytes = kernel->bytes,
     };
     struct answer answer = ask(request, kernel->arguments, NULL);
@@ -64,6 +64,7 @@ static int launch(struct handle *handle, const struct shape *shape, struct handl
                   int programmatic) {
     if (fault()) return fault();
     int code = check_kernel(handle, shape);
+    if (code == SUCCESS && !runs_on(handle, device_number())) code = INVALID_HANDLE;
     if (code != SUCCESS) return code;
     const struct function *function = handle->data;
     uint8_t small[1024], *block = small;
@@ -71,7 +72,7 @@ static int launch(struct handle *handle, const struct shape *shape, struct handl
     memset(block, 0, function->parameter_bytes < sizeof small ? sizeof small : function->parameter_bytes);
     code = pack_arguments(function, parameters, extra, block);
     if (code == SUCCESS) {
-        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, cooperative, 0, programmatic, block, NULL}};
+        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, cooperative, 0, programmatic, device_number(), block, NULL}};
         code = submit(stream, &work);
     }
     if (block != small) free(block);
@@ -143,7 +144,7 @@ EXPORT int cuLaunchKernelEx(const struct configuration *given, struct handle *fu
 static int active_blocks(int *blocks, struct handle *function, int threads, size_t shared) {
     if (!blocks || threads < 1) return INVALID_VALUE;
     if (!is_handle(function, FUNCTION)) return INVALID_HANDLE;
-    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, shared}}, NULL, NULL);
+    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, shared, 0, (uint64_t)device_number()}}, NULL, NULL);
     *blocks = (int)answer.value[0];
     return (int)answer.code;
 }
@@ -171,7 +172,7 @@ static int best_block(int *grid, int *block, struct handle *function, size_t (*s
         if (blocks * threads > best) {
             best = blocks * threads;
             *block = threads;
-            *grid = blocks * device.attributes[16]; /* multiprocessors */
+            *grid = blocks * devices[device_number()].attributes[16]; /* multiprocessors */
         }
     }
     return best ? SUCCESS : INVALID_VALUE;
@@ -192,7 +193,7 @@ EXPORT int cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, struct handle 
     CALL(CURRENT, bytes, function, blocks, threads);
     if (!bytes || blocks < 1 || threads < 1) RETURN(INVALID_VALUE);
     if (!is_handle(function, FUNCTION)) RETURN(INVALID_HANDLE);
-    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, 0, (uint64_t)blocks}}, NULL, NULL);
+    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, 0, (uint64_t)blocks, (uint64_t)device_number()}}, NULL, NULL);
     size_t allowed = (size_t)((struct function *)function->data)->attributes[MAX_DYNAMIC_SHARED];
     *bytes = answer.value[1] < allowed ? answer.value[1] : allowed;
     RETURN((int)answer.code);

@@ -17,7 +17,7 @@
 
 static struct allocation *table; /* by address */
 static size_t count, room;
-static uint64_t used_bytes, allocations_made;
+static uint64_t used_bytes[MOST_DEVICES], allocations_made;
 
 static size_t position(uint64_t address) { /* of the first allocation behind `address` */
     size_t low = 0, high = count;
@@ -31,7 +31,13 @@ static size_t position(uint64_t address) { /* of the first allocation behind `ad
     return low;
 }
 
-int in_window(uint64_t address) { return address >= device.base && address - device.base < device.memory_bytes; }
+int in_window(uint64_t address) { return address >= devices[0].base && address - devices[0].base < memory_bytes; }
+
+static int window_of(uint64_t address) {
+    int which = device_count - 1;
+    while (which > 0 && address < devices[which].base) which--;
+    return which;
+}
 
 const struct allocation *find_allocation(uint64_t address) {
     size_t behind = position(address);
@@ -49,7 +55,7 @@ void *view_of(uint64_t address, uint64_t bytes) {
     if (!in_window(address)) return (void *)(uintptr_t)address;
     const struct allocation *found = find_allocation(address);
     if (!found || bytes > found->address + found->bytes - address) return NULL;
-    return memory_view + (address - device.base);
+    return memory_view + (address - devices[0].base);
 }
 
 int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags) {
@@ -63,9 +69,9 @@ int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags) {
     }
     size_t at = position(address);
     memmove(&table[at + 1], &table[at], (count - at) * sizeof *table);
-    table[at] = (struct allocation){.address = address, .bytes = bytes, .id = ++allocations_made, .type = type, .flags = flags};
+    table[at] = (struct allocation){.address = address, .bytes = bytes, .id = ++allocations_made, .device = window_of(address), .type = type, .flags = flags};
     count++;
-    used_bytes += bytes;
+    used_bytes[window_of(address)] += bytes;
     return SUCCESS;
 }
 
@@ -77,22 +83,26 @@ void drop_allocation(uint64_t address) {
     struct allocation *gone = allocation_at(address);
     if (!gone) return;
     if (gone->type == MANAGED_MEMORY || gone->type == PINNED_MEMORY) munmap((void *)(uintptr_t)address, pages(gone->bytes));
-    used_bytes -= gone->bytes;
+    used_bytes[window_of(address)] -= gone->bytes;
     memmove(gone, gone + 1, (size_t)(table + count - gone - 1) * sizeof *table);
     count--;
 }
 
 int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags) {
+    return allocate_on(device_number(), address, bytes, type, flags);
+}
+
+int allocate_on(int which, uint64_t *address, uint64_t bytes, int type, unsigned flags) {
     if (!address || !bytes) return INVALID_VALUE;
     if (fault()) return fault();
     int mapped = type != DEVICE_MEMORY;
-    struct request request = {.kind = ALLOCATE, .argument = {bytes, mapped ? PAGE : 256, (uint64_t)type}};
+    struct request request = {.kind = ALLOCATE, .argument = {bytes, mapped ? PAGE : 256, (uint64_t)type, (uint64_t)which}};
     struct answer answer = ask(request, NULL, NULL);
     if (answer.code != SUCCESS) return (int)answer.code;
     uint64_t at = answer.value[0];
     if (mapped) {
         void *wanted = (void *)(uintptr_t)at;
-        void *got = mmap(wanted, pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, memory_file, (off_t)(at - device.base));
+        void *got = mmap(wanted, pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, memory_file, (off_t)(at - devices[0].base));
         if (got != wanted) { /* an older kernel takes the flag as a hint and maps elsewhere */
             if (got != MAP_FAILED) munmap(got, pages(bytes));
             ask((struct request){.kind = RELEASE, .argument = {at}}, NULL, NULL);
@@ -100,7 +110,9 @@ int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags)
         }
     }
     *address = at;
-    return add_allocation(at, bytes, type, flags);
+    int code = add_allocation(at, bytes, type, flags);
+    if (code == SUCCESS) allocation_at(at)->device = which; /* managed and pinned memory is in the first window, of all */
+    return code;
 }
 
 int release_memory(uint64_t address, int least, int most) {
@@ -114,9 +126,10 @@ int release_memory(uint64_t address, int least, int most) {
 }
 
 /* Nodes of graphs keep their memory: it goes with the graph. */
-void free_all_memory(void) {
+void free_all_memory(int which) {
     for (size_t number = count; number--;)
-        if (table[number].type <= PINNED_MEMORY && !table[number].of_graph) release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
+        if (table[number].device == which && table[number].type <= PINNED_MEMORY && !table[number].of_graph)
+            release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
 }
 
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
@@ -217,14 +230,15 @@ EXPORT int cuMemHostGetFlags(unsigned *flags, void *pointer) {
 EXPORT int cuMemGetInfo_v2(size_t *available, size_t *total) {
     CALL(CURRENT, available, total);
     if (!available || !total) RETURN(INVALID_VALUE);
-    *total = device.memory_bytes;
-    *available = used_bytes < device.memory_bytes ? device.memory_bytes - used_bytes : 0;
+    int which = device_number();
+    *total = devices[which].memory_bytes;
+    *available = used_bytes[which] < *total ? *total - used_bytes[which] : 0;
     RETURN(SUCCESS);
 }
 
 /* For libnvidia-ml, which reports it. */
-EXPORT uint64_t weft_used_bytes(void);
-uint64_t weft_used_bytes(void) { return used_bytes; }
+EXPORT uint64_t weft_used_bytes(unsigned which);
+uint64_t weft_used_bytes(unsigned which) { return which < MOST_DEVICES ? used_bytes[which] : 0; }
 
 EXPORT int cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t address) {
     CALL(CURRENT, start, bytes, address);
@@ -291,7 +305,7 @@ static int pointer_attribute(void *value, int attribute, uint64_t address) {
     case OF_SYNC_MEMOPS: narrow = 1; break;
     case OF_BUFFER_ID: wide = found ? found->id : 0; break;
     case OF_MANAGED: narrow = managed; break;
-    case OF_DEVICE: narrow = found ? 0 : -2; break;
+    case OF_DEVICE: narrow = found ? found->device : -2; break;
     case OF_LEGACY_IPC: narrow = 0; break;
     case OF_RANGE_START: wide = found ? found->address : 0; break;
     case OF_RANGE_SIZE: wide = found ? found->bytes : 0; break;

@@ -101,7 +101,7 @@ EXPORT int cuStreamGetDevice(struct handle *stream, int *which) {
     CALL(CURRENT, stream, which);
     if (!is_stream(stream)) RETURN(INVALID_HANDLE);
     if (!which) RETURN(INVALID_VALUE);
-    *which = 0;
+    *which = is_handle(stream, STREAM) ? device_of_context(stream->owner) : device_number();
     RETURN(SUCCESS);
 }
 

@@ -16,6 +16,7 @@ struct kernel_work {
     size_t bytes; /* of the arguments */
     struct shape shape;
     int cooperative, priority, programmatic;
+    int device; /* on which it runs */
     uint8_t *arguments; /* one block of parameters */
     void **pointers;    /* into it, one per parameter: of a node whose parameters were asked for */
 };
