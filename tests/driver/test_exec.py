@@ -1,6 +1,8 @@
 """`weft exec`: findings while it runs and at the end, exit codes, reports, the trace."""
 
+import importlib.util
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.driver.conftest import Exec
+from weft.core.chips import chip
+from weft.core.errors import ToolMissing
 
 PROGRAMS = Path("tests/driver/programs")
 
@@ -156,7 +160,6 @@ def test_weft_bench_runs_to_its_end(weft_exec: Exec) -> None:
 
 
 def test_without_the_library_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    from weft.core.errors import ToolMissing
     from weft.driver import program
 
     monkeypatch.setattr(program.platform, "machine", lambda: "riscv64")
@@ -181,6 +184,86 @@ def test_cuda_core_runs_unmodified(weft_exec: Exec, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "ptx ok\ncubin ok\ncubin ok\n"), done.stderr
     calls = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
     assert sorted(set(calls[: calls.index("cuMemcpyDtoH_v2") + 1])) == sorted(CUDA_CORE)
+
+
+TRITON = """
+    cuCtxGetCurrent cuCtxGetDevice cuCtxSetCurrent cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount
+    cuDevicePrimaryCtxRetain cuFuncGetAttribute cuGetProcAddress_v2 cuInit cuLaunchKernelEx cuMemAlloc_v2
+    cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuModuleGetFunction cuModuleLoadData cuPointerGetAttribute
+""".split()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="Triton compiles a C module")
+def test_tritons_own_driver_runs(weft_exec: Exec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tmp_path / "trace.jsonl"
+    monkeypatch.setenv("TRITON_DEFAULT_BACKEND", "nvidia")
+    done = weft_exec("--trace", str(trace), "python", str(PROGRAMS / "with_triton.py"))
+    assert (done.returncode, done.stdout) == (0, "CudaDriver 89\nelementwise True 0\ndot True True\n"), done.stderr
+    calls = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
+    assert sorted(set(calls[: calls.index("cuMemcpyDtoH_v2") + 1])) == sorted(TRITON)
+
+
+def test_registers_of_ptx_come_from_ptxas(weft_exec: Exec, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = str(PROGRAMS / "registers.py")
+    known = weft_exec("python", program)  # 256 threads of 98 to 128 registers: 65536 // (256 * 104) = 2 blocks
+    if shutil.which("ptxas") or importlib.util.find_spec("triton"):
+        assert known.stdout == "registers True blocks 2\nlarge 701\ncooperative 0 720\n", known.stderr
+
+    def no_assembler(ptx: str, target: str) -> bytes:
+        raise ToolMissing("ptxas is not installed")
+
+    monkeypatch.setattr("weft.driver.resources.assemble", no_assembler)
+    unknown = weft_exec("python", program)
+    assert unknown.stdout.startswith("registers False blocks 6\nlarge 0\n"), unknown.stderr
+    assert "weft: registers of many are unknown (ptxas is not installed)" in unknown.stderr
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("triton") and not shutil.which("ptxas"), reason="ptxas is missing")
+def test_events_by_the_model_hold_the_estimates_of_launches(weft_exec: Exec) -> None:
+    program = str(PROGRAMS / "timed.py")
+    none, one, two = map(float, weft_exec("--clock", "model", "python", program).stdout.split())
+    read_ms = 4 * 2**18 / (chip("l4").dram_gbs * 1e9) * 1e3  # every element is read once; what is written fits into L2
+    assert none == 0 and read_ms <= one < 10 * read_ms and two == pytest.approx(2 * one, rel=1e-3)
+    none, *_ = map(float, weft_exec("python", program).stdout.split())
+    assert none > 0  # the host's time
+    refused = weft_exec("--clock", "model", "--tools", "racecheck", "true")
+    assert refused.returncode == 2 and "without --tools" in refused.stderr
+
+
+def test_several_gpus_have_separate_memory_and_contexts(weft_exec: Exec) -> None:
+    done = weft_exec("--gpu", "l4,h100", "python", str(PROGRAMS / "two_devices.py"))
+    assert done.stdout.splitlines() == [
+        "devices 2 peer 0 capabilities 8 9 uuids 2",
+        "third 101",
+        "device 0 10 20 30 40",
+        "device 1 11 22 33 44",
+        "variables 2",
+        "copied 11 22 33 44",
+        "managed 110 110 110 110",  # 1 * 10 on the first, * 11 on the second
+        "used 20",  # a buffer and a variable of the second; managed memory is in the first
+        "module of the other device 400",
+        "no access 0 700",
+        "freed 0 700",
+        "kept 11 22 33 44",
+    ], done.stderr
+    assert done.returncode == 1 and "M101" in done.stderr
+    refused = weft_exec("--gpu", "l4,l4", "--tools", "racecheck", "true")
+    assert refused.returncode == 2 and "--memory" in refused.stderr
+    few = weft_exec("--gpu", "l4,l4", "--memory", "1", "--tools", "all", *scale(10, 10, 0))
+    assert (few.returncode, few.stdout) == (0, "launch 0\nwait 0\n"), few.stderr
+
+
+def test_nvml_describes_the_virtual_gpu(weft_exec: Exec) -> None:
+    done = weft_exec("python", str(PROGRAMS / "nvml.py"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "count 1 cuda 13000",
+        "Weft virtual L4 True",
+        "uuid True True",
+        "memory True 1000 True",
+        "capability (8, 9) MHz 2040",  # the L4's boost clock
+        "power: not supported",
+    ]
 
 
 def test_memory_kinds_and_rectangles(weft_exec: Exec) -> None:

@@ -16,7 +16,7 @@ LIBRARY, AUDIT = "libcuda.so.1", "libweft_audit.so"
 RUNTIMES = ("libcudart.so.13", "libcudart.so.12")
 """The CUDA runtime over our driver, newest first."""
 SOCKET, TRACE = "WEFT_DRIVER_SOCKET", "WEFT_DRIVER_TRACE"
-FOLDER, NOTES = "WEFT_DRIVER_FOLDER", "WEFT_DRIVER_NOTES"
+FOLDER, NOTES, DEVICES = "WEFT_DRIVER_FOLDER", "WEFT_DRIVER_NOTES", "WEFT_DRIVER_DEVICES"
 """What the libraries read in the program's process."""
 CACHES = {"CUPY_CACHE_DIR": "cupy", "PYCUDA_CACHE_DIR": "pycuda", "NUMBA_CACHE_DIR": "numba"}
 """Where clients keep machine code that they compiled: not together with that of a GPU, which may lack its PTX."""
@@ -43,7 +43,7 @@ def listen(path: str) -> socket.socket:
     return listening
 
 
-def environment(library: Path, path: str, trace: Path | None) -> dict[str, str]:
+def environment(library: Path, path: str, trace: Path | None, devices: str = "") -> dict[str, str]:
     """Return the environment of the program: it finds our driver first, and the driver finds the server."""
     found = dict(os.environ)
     notes = notes_folder()
@@ -59,7 +59,7 @@ def environment(library: Path, path: str, trace: Path | None) -> dict[str, str]:
         if variable not in found:
             found[variable] = str(notes.parent / folder)
             (notes.parent / folder).mkdir(exist_ok=True)
-    found |= {SOCKET: path, FOLDER: str(library), NOTES: str(notes)}
+    found |= {SOCKET: path, FOLDER: str(library), NOTES: str(notes), DEVICES: devices}
     found.pop(TRACE, None)
     if trace is not None:
         trace.write_text("")

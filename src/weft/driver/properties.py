@@ -1,6 +1,5 @@
 """A chip of the model → what the driver reports about the device: attributes by their numbers, name, UUID."""
 
-import hashlib
 import struct
 
 from weft.core.chips import Chip
@@ -10,22 +9,24 @@ from weft.model.occupancy import MAX_REGISTERS, MAX_THREADS, LaunchShape, occupa
 from weft.vm.launch import LARGEST_BLOCK, LARGEST_GRID
 from weft.vm.memory import GLOBAL_BASE
 
+from .description import device_name, memory_bus
+
 _RECORD = struct.Struct("=QQ16s96s192i")
 
 
-def device_record(chip: Chip, memory_bytes: int) -> bytes:
-    """Return `struct device_record` of shim.h."""
-    numbers = attributes(chip)
-    name = f"Weft virtual {chip.title}".encode()
-    uuid = hashlib.sha256(name).digest()[:16]
-    return _RECORD.pack(memory_bytes, GLOBAL_BASE, uuid, name, *(numbers.get(number, 0) for number in range(192)))
+def device_record(chip: Chip, memory_bytes: int, which: int = 0) -> bytes:
+    """Return `struct device_record` of shim.h. Every device has as much memory, one window behind the other."""
+    known = attributes(chip)
+    name, uuid = device_name(chip, which)
+    numbers = (known.get(number, 0) for number in range(192))
+    return _RECORD.pack(memory_bytes, GLOBAL_BASE + which * memory_bytes, uuid.bytes, name.encode(), *numbers)
 
 
 def attributes(chip: Chip) -> dict[int, int]:
     """Return CUdevice_attribute → value; what is not here is 0: a feature that the virtual GPU does not have."""
     sm = chip.architecture
     major, minor = map(int, sm.capability.split("."))
-    bus_bits, memory_khz = _memory_bus(chip)
+    bus_bits, memory_khz = memory_bus(chip)
     return {
         1: MAX_THREADS,
         **dict(zip((2, 3, 4), LARGEST_BLOCK, strict=True)),
@@ -68,12 +69,6 @@ def attributes(chip: Chip) -> dict[int, int]:
         115: 1,  # memory pools
         144: 1,  # pools of host memory
     }
-
-
-def _memory_bus(chip: Chip) -> tuple[int, int]:
-    """Return a bus width and a clock in kHz whose product is the chip's bandwidth."""
-    bits = {"8.0": 5120, "9.0": 5120}.get(chip.architecture.capability, 192 if chip.name == "l4" else 384)
-    return bits, round(chip.dram_gbs * 1e9 / 2 / (bits / 8) / 1e3)
 
 
 def blocks_per_sm(chip: Chip, threads: int, registers: int, shared_bytes: int) -> int:

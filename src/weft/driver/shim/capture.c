@@ -3,30 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "work.h"
-
-enum mode { GLOBAL, THREAD_LOCAL, RELAXED };
-enum status { NO_CAPTURE, ACTIVE, INVALIDATED };
-enum { LEGACY_STREAM = 1, THREAD_STREAM = 2, NON_BLOCKING = 1 };
-
-struct capture {
-    uint64_t id;
-    int mode, status;
-    int implicit; /* the legacy stream would have to wait for one of its streams */
-    struct handle *graph, *origin, *context;
-    const void *thread;
-    int into; /* a graph of the program */
-    struct capture *next;
-};
-
-/* The last nodes of a stream or of a captured event. */
-struct frontier {
-    struct capture *capture;
-    struct edge *edges;
-    struct handle **shown; /* what cuStreamGetCaptureInfo hands out */
-    uint8_t *shown_data;
-    size_t count;
-};
+#include "capture.h"
 
 static struct capture *captures;
 static uint64_t captures_made;
@@ -34,7 +11,7 @@ static __thread int thread_mode;
 static __thread char thread_mark;            /* its address names the thread */
 static __thread struct frontier thread_stream; /* of the per-thread default stream */
 
-static struct frontier *frontier_of(struct handle *stream) {
+struct frontier *frontier_of(struct handle *stream) {
     if ((uintptr_t)stream == THREAD_STREAM) return &thread_stream;
     return is_handle(stream, STREAM) ? stream->data : NULL;
 }
@@ -53,7 +30,7 @@ static void clear(struct frontier *frontier) {
 
 static int same_edge(const struct edge *a, const struct edge *b) { return a->from == b->from && memcmp(a->data, b->data, sizeof a->data) == 0; }
 
-static int add_to(struct frontier *frontier, const struct edge *edges, size_t count) {
+int add_to(struct frontier *frontier, const struct edge *edges, size_t count) {
     struct edge *larger = realloc(frontier->edges, (frontier->count + count + 1) * sizeof *larger);
     if (!larger) return OUT_OF_MEMORY;
     frontier->edges = larger;
@@ -90,7 +67,7 @@ int unsafe_in_capture(void) {
     return code;
 }
 
-static int legacy_in_capture(void) {
+int legacy_in_capture(void) {
     int code = SUCCESS;
     for (struct capture *each = captures; each; each = each->next)
         if (each->implicit && each->context == current_context()) code = invalidate(each, STREAM_CAPTURE_IMPLICIT);
@@ -132,6 +109,8 @@ int is_capturing(struct handle *stream, int *code) {
 int capture_work(struct handle *stream, const struct work *work) {
     struct frontier *frontier = frontier_of(stream);
     struct handle *made = NULL;
+    for (size_t i = 0; work->type == KERNEL && work->kernel.programmatic && i < frontier->count; i++)
+        if (node_of(frontier->edges[i].from)->work.type == KERNEL) frontier->edges[i].data[0] = frontier->edges[i].data[2] = 1; /* port and type */
     int code = add_node(&made, frontier->capture->graph, frontier->edges, frontier->count, work);
     if (code != SUCCESS) return invalidate(frontier->capture, code);
     frontier->count = 0;
@@ -265,6 +244,7 @@ static int unjoined(struct capture *capture, const struct frontier *origin) {
     }
     each_handle(STREAM, check_stream, &leaving);
     check_joined(&thread_stream, &leaving);
+    check_joined(&capture->left, &leaving);
     free(reached);
     return leaving.unjoined;
 }
@@ -279,6 +259,7 @@ static void finish(struct capture *capture) {
             *at = capture->next;
             break;
         }
+    clear(&capture->left);
     free(capture);
 }
 
@@ -301,7 +282,7 @@ EXPORT int cuStreamEndCapture(struct handle *stream, struct handle **graph) {
     RETURN(code);
 }
 
-/* A capture whose origin is destroyed cannot end; a stream that only joined leaves nodes behind. */
+/* A capture whose origin is destroyed cannot end; a stream that only joined leaves its last nodes behind. */
 void forget_capture(struct handle *stream) {
     struct capture *capture = capture_of(stream);
     if (!capture) return;
@@ -309,85 +290,12 @@ void forget_capture(struct handle *stream) {
         graph_of(capture->graph)->captured = 0;
         if (!capture->into) destroy_graph(capture->graph);
         finish(capture);
-    } else {
-        capture->status = INVALIDATED;
+        return;
     }
+    const struct frontier *frontier = stream->data;
+    capture->left.capture = capture;
+    if (add_to(&capture->left, frontier->edges, frontier->count) != SUCCESS) capture->status = INVALIDATED;
     clear(stream->data);
-}
-
-/* ---- questions ---- */
-
-EXPORT int cuStreamIsCapturing(struct handle *stream, int *status) {
-    CALL(CURRENT, stream, status);
-    if (!is_stream(stream)) RETURN(INVALID_HANDLE);
-    if (!status) RETURN(INVALID_VALUE);
-    const struct capture *capture = capture_of(stream);
-    *status = capture ? capture->status : NO_CAPTURE;
-    if (!capture && (uintptr_t)stream <= LEGACY_STREAM) RETURN(legacy_in_capture());
-    RETURN(SUCCESS);
-}
-
-static int capture_info(struct handle *stream, int *status, uint64_t *id, struct handle **graph, struct handle ***nodes, void **data, size_t *count) {
-    if (!is_stream(stream)) return INVALID_HANDLE;
-    if (!status) return INVALID_VALUE;
-    struct frontier *frontier = frontier_of(stream);
-    struct capture *capture = frontier ? frontier->capture : NULL;
-    *status = capture ? capture->status : NO_CAPTURE;
-    if (!capture) return (uintptr_t)stream <= LEGACY_STREAM ? legacy_in_capture() : SUCCESS;
-    if (id) *id = capture->id;
-    if (graph) *graph = capture->graph;
-    free(frontier->shown);
-    free(frontier->shown_data);
-    frontier->shown = calloc(frontier->count + 1, sizeof *frontier->shown);
-    frontier->shown_data = calloc(frontier->count + 1, sizeof frontier->edges->data);
-    if (!frontier->shown || !frontier->shown_data) return OUT_OF_MEMORY;
-    int plain = 1;
-    for (size_t i = 0; i < frontier->count; i++) {
-        frontier->shown[i] = frontier->edges[i].from;
-        memcpy(frontier->shown_data + 8 * i, frontier->edges[i].data, 8);
-        for (int byte = 0; byte < 8; byte++) plain &= !frontier->edges[i].data[byte];
-    }
-    if (nodes) *nodes = frontier->shown;
-    if (data) *data = frontier->shown_data;
-    if (count) *count = frontier->count;
-    return nodes && !data && !plain ? LOSSY_QUERY : SUCCESS;
-}
-
-EXPORT int cuStreamGetCaptureInfo_v2(struct handle *stream, int *status, uint64_t *id, struct handle **graph, struct handle ***nodes, size_t *count) {
-    CALL(CURRENT, stream, status, id, graph, nodes, count);
-    RETURN(capture_info(stream, status, id, graph, nodes, NULL, count));
-}
-
-EXPORT int cuStreamGetCaptureInfo_v3(struct handle *stream, int *status, uint64_t *id, struct handle **graph, struct handle ***nodes, void **data,
-                                     size_t *count) {
-    CALL(CURRENT, stream, status, id, graph, nodes, data, count);
-    RETURN(capture_info(stream, status, id, graph, nodes, data, count));
-}
-
-static int update_dependencies(struct handle *stream, struct handle **nodes, const void *data, size_t count, unsigned flags) {
-    if (!is_stream(stream)) return INVALID_HANDLE;
-    struct frontier *frontier = frontier_of(stream);
-    if (!frontier || !frontier->capture) return ILLEGAL_STATE;
-    if (frontier->capture->status == INVALIDATED) return STREAM_CAPTURE_INVALIDATED;
-    if (flags > 1 || (count && !nodes)) return INVALID_VALUE;
-    for (size_t i = 0; i < count; i++)
-        if (!is_handle(nodes[i], NODE) || nodes[i]->owner != frontier->capture->graph) return INVALID_VALUE;
-    struct edge *edges = calloc(count + 1, sizeof *edges);
-    int code = edges ? edge_from(edges, nodes, data, count) : OUT_OF_MEMORY;
-    if (code == SUCCESS && flags == 1) frontier->count = 0;
-    if (code == SUCCESS) code = add_to(frontier, edges, count);
-    free(edges);
-    return code;
-}
-
-EXPORT int cuStreamUpdateCaptureDependencies(struct handle *stream, struct handle **nodes, size_t count, unsigned flags) {
-    CALL(CURRENT, stream, nodes, count, flags);
-    RETURN(update_dependencies(stream, nodes, NULL, count, flags));
-}
-
-EXPORT int cuStreamUpdateCaptureDependencies_v2(struct handle *stream, struct handle **nodes, const void *data, size_t count, unsigned flags) {
-    CALL(CURRENT, stream, nodes, data, count, flags);
-    RETURN(update_dependencies(stream, nodes, data, count, flags));
 }
 
 EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {

@@ -1,4 +1,4 @@
-/* Initialisation, the device and its contexts. */
+/* Initialisation and contexts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +8,11 @@
 #define DRIVER_VERSION 13000
 #define API_VERSION 3020
 #define DEEPEST 128
-#define ATTRIBUTES ((int)(sizeof device.attributes / sizeof device.attributes[0]))
 #define RUNTIME_TABLE "\x6b\xd5\xfb\x6c"
-#define CAPABILITY_MAJOR 75
-#define CAPABILITY_MINOR 76
 
 static __thread struct handle *stack[DEEPEST];
 static __thread int depth;
-static struct handle *primary;
+static struct handle *primary[MOST_DEVICES];
 static uint64_t contexts_made;
 
 /* ---- contexts of this thread ---- */
@@ -27,6 +24,9 @@ struct handle *current_context(void) {
 
 static struct context *context_of(struct handle *handle) { return handle->data; }
 
+int device_of_context(struct handle *context) { return is_handle(context, CONTEXT) ? context_of(context)->device : 0; }
+int device_number(void) { return device_of_context(current_context()); }
+
 int fault(void) {
     struct handle *current = current_context();
     return current ? context_of(current)->fault : SUCCESS;
@@ -37,7 +37,7 @@ void set_fault(int code) {
     if (current && !context_of(current)->fault) context_of(current)->fault = code;
 }
 
-static struct handle *new_context(unsigned flags) {
+static struct handle *new_context(unsigned flags, int which) {
     struct handle *made = new_handle(CONTEXT);
     struct context *context = calloc(1, sizeof *context);
     if (!made || !context) {
@@ -45,7 +45,7 @@ static struct handle *new_context(unsigned flags) {
         if (made) free_handle(made);
         return NULL;
     }
-    *context = (struct context){.flags = flags, .id = ++contexts_made};
+    *context = (struct context){.flags = flags, .device = which, .id = ++contexts_made};
     context->limits[0] = 1024;    /* stack of a thread */
     context->limits[1] = 1 << 20; /* printf's buffer */
     context->limits[2] = 8 << 20; /* the device's heap */
@@ -68,147 +68,55 @@ EXPORT int cuDriverGetVersion(int *version) {
     RETURN(SUCCESS);
 }
 
-/* ---- devices ---- */
-
-EXPORT int cuDeviceGetCount(int *count) {
-    CALL(INITIALISED, count);
-    if (!count) RETURN(INVALID_VALUE);
-    *count = 1;
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGet(int *found, int ordinal) {
-    CALL(INITIALISED, found, ordinal);
-    if (!found) RETURN(INVALID_VALUE);
-    if (ordinal != 0) RETURN(INVALID_DEVICE);
-    *found = 0;
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGetName(char *name, int length, int which) {
-    CALL(INITIALISED, name, length, which);
-    if (!name || length < 1) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    snprintf(name, (size_t)length, "%s", device.name);
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGetUuid_v2(void *uuid, int which) {
-    CALL(INITIALISED, uuid, which);
-    if (!uuid) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    memcpy(uuid, device.uuid, sizeof device.uuid);
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGetUuid(void *uuid, int which) { return cuDeviceGetUuid_v2(uuid, which); }
-
-EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int which) {
-    CALL(INITIALISED, bytes, which);
-    if (!bytes) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    *bytes = device.memory_bytes;
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGetAttribute(int *value, int attribute, int which) {
-    CALL(INITIALISED, value, attribute, which);
-    if (!value || attribute < 1 || attribute >= ATTRIBUTES) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    *value = device.attributes[attribute];
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceComputeCapability(int *major, int *minor, int which) {
-    CALL(INITIALISED, major, minor, which);
-    if (!major || !minor) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    *major = device.attributes[CAPABILITY_MAJOR];
-    *minor = device.attributes[CAPABILITY_MINOR];
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGetPCIBusId(char *text, int length, int which) {
-    CALL(INITIALISED, text, length, which);
-    if (!text || length < 13) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    snprintf(text, (size_t)length, "0000:00:00.0");
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGetByPCIBusId(int *found, const char *text) {
-    CALL(INITIALISED, found, text);
-    if (!found || !text) RETURN(INVALID_VALUE);
-    if (strcmp(text, "0000:00:00.0") != 0) RETURN(INVALID_DEVICE);
-    *found = 0;
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceCanAccessPeer(int *can, int which, int peer) {
-    CALL(INITIALISED, can, which, peer);
-    if (!can) RETURN(INVALID_VALUE);
-    if (which != 0 || peer != 0) RETURN(INVALID_DEVICE);
-    *can = 0;
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGetExecAffinitySupport(int *supported, int type, int which) {
-    CALL(INITIALISED, supported, type, which);
-    if (!supported) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    *supported = 0;
-    RETURN(SUCCESS);
-}
-
 /* ---- the primary context ---- */
 
-static void reset_primary(void) {
-    free_all_memory();
-    unload_all_modules();
-    context_of(primary)->fault = SUCCESS;
+static void reset_primary(int which) {
+    free_all_memory(which);
+    unload_all_modules(which);
+    context_of(primary[which])->fault = SUCCESS;
 }
 
 EXPORT int cuDevicePrimaryCtxRetain(struct handle **context, int which) {
     CALL(INITIALISED, context, which);
     if (!context) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    if (!primary) primary = new_context(0);
-    if (!primary) RETURN(OUT_OF_MEMORY);
-    context_of(primary)->retained++;
-    *context = primary;
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
+    if (!primary[which]) primary[which] = new_context(0, which);
+    if (!primary[which]) RETURN(OUT_OF_MEMORY);
+    context_of(primary[which])->retained++;
+    *context = primary[which];
     RETURN(SUCCESS);
 }
 
 EXPORT int cuDevicePrimaryCtxRelease_v2(int which) {
     CALL(INITIALISED, which);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    if (!primary || !context_of(primary)->retained) RETURN(INVALID_CONTEXT);
-    if (--context_of(primary)->retained == 0) reset_primary();
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
+    if (!primary[which] || !context_of(primary[which])->retained) RETURN(INVALID_CONTEXT);
+    if (--context_of(primary[which])->retained == 0) reset_primary(which);
     RETURN(SUCCESS);
 }
 
 EXPORT int cuDevicePrimaryCtxReset_v2(int which) {
     CALL(INITIALISED, which);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    if (primary) reset_primary();
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
+    if (primary[which]) reset_primary(which);
     RETURN(SUCCESS);
 }
 
 EXPORT int cuDevicePrimaryCtxGetState(int which, unsigned *flags, int *active) {
     CALL(INITIALISED, which, flags, active);
     if (!flags || !active) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    *flags = primary ? context_of(primary)->flags : 0;
-    *active = primary && context_of(primary)->retained;
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
+    *flags = primary[which] ? context_of(primary[which])->flags : 0;
+    *active = primary[which] && context_of(primary[which])->retained;
     RETURN(SUCCESS);
 }
 
 EXPORT int cuDevicePrimaryCtxSetFlags_v2(int which, unsigned flags) {
     CALL(INITIALISED, which, flags);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    if (!primary) primary = new_context(flags);
-    if (!primary) RETURN(OUT_OF_MEMORY);
-    context_of(primary)->flags = flags;
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
+    if (!primary[which]) primary[which] = new_context(flags, which);
+    if (!primary[which]) RETURN(OUT_OF_MEMORY);
+    context_of(primary[which])->flags = flags;
     RETURN(SUCCESS);
 }
 
@@ -216,9 +124,9 @@ EXPORT int cuDevicePrimaryCtxSetFlags_v2(int which, unsigned flags) {
 
 static int create_context(struct handle **context, unsigned flags, int which) {
     if (!context) return INVALID_VALUE;
-    if (which != 0) return INVALID_DEVICE;
+    if (!is_device(which)) return INVALID_DEVICE;
     if (depth == DEEPEST) return OUT_OF_MEMORY;
-    struct handle *made = new_context(flags);
+    struct handle *made = new_context(flags, which);
     if (!made) return OUT_OF_MEMORY;
     stack[depth++] = *context = made;
     return SUCCESS;
@@ -242,7 +150,7 @@ EXPORT int cuCtxCreate_v4(struct handle **context, void *parameters, unsigned fl
 }
 
 static int destroy_context(struct handle *context) {
-    if (!is_handle(context, CONTEXT) || context == primary) return INVALID_CONTEXT;
+    if (!is_handle(context, CONTEXT) || context == primary[device_of_context(context)]) return INVALID_CONTEXT;
     if (current_context() == context) depth--;
     free_handle(context);
     return SUCCESS;
@@ -306,7 +214,7 @@ EXPORT int cuCtxGetCurrent(struct handle **context) {
 EXPORT int cuCtxGetDevice(int *which) {
     CALL(CURRENT, which);
     if (!which) RETURN(INVALID_VALUE);
-    *which = 0;
+    *which = device_number();
     RETURN(SUCCESS);
 }
 
@@ -314,7 +222,7 @@ EXPORT int cuCtxGetDevice_v2(int *which, struct handle *context) {
     CALL(INITIALISED, which, context);
     if (!which) RETURN(INVALID_VALUE);
     if (context && !is_handle(context, CONTEXT)) RETURN(INVALID_CONTEXT);
-    *which = 0;
+    *which = context ? device_of_context(context) : device_number();
     RETURN(SUCCESS);
 }
 
@@ -411,22 +319,6 @@ EXPORT int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 EXPORT int cuCtxResetPersistingL2Cache(void) {
     CALL0(CURRENT);
     RETURN(SUCCESS);
-}
-
-/* There is one device, which is no peer of itself. */
-EXPORT int cuCtxEnablePeerAccess(struct handle *context, unsigned flags) {
-    CALL(CURRENT, context, flags);
-    RETURN(flags ? INVALID_VALUE : is_handle(context, CONTEXT) ? PEER_ACCESS_UNSUPPORTED : INVALID_CONTEXT);
-}
-
-EXPORT int cuCtxDisablePeerAccess(struct handle *context) {
-    CALL(CURRENT, context);
-    RETURN(is_handle(context, CONTEXT) ? 705 : INVALID_CONTEXT); /* 705: it was not enabled */
-}
-
-EXPORT int cuDeviceGetP2PAttribute(int *value, int attribute, int source, int target) {
-    CALL(INITIALISED, value, attribute, source, target);
-    RETURN(source || target ? INVALID_DEVICE : INVALID_VALUE);
 }
 
 EXPORT int cuProfilerStart(void) {

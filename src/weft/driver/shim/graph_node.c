@@ -51,7 +51,7 @@ static int kernel_work(struct work *work, const struct kernel_parameters *given,
     uint8_t *block = calloc(1, facts->parameter_bytes + 1);
     if (!block) return OUT_OF_MEMORY;
     code = pack_arguments(facts, given->parameters, given->extra, block);
-    *work = (struct work){.type = KERNEL, .kernel = {function, function->id, facts->parameter_bytes, given->shape, 0, 0, block, NULL}};
+    *work = (struct work){.type = KERNEL, .kernel = {function, function->id, facts->parameter_bytes, given->shape, 0, 0, 0, device_number(), block, NULL}};
     if (code != SUCCESS) free(block);
     return code;
 }
@@ -59,9 +59,10 @@ static int kernel_work(struct work *work, const struct kernel_parameters *given,
 static int memory_work(struct work *work, const struct memory_work *given) {
     if (!given || !given->bytes) return INVALID_VALUE;
     const int *properties = given->properties; /* type of allocation, of handles, location */
-    if (properties[0] != 1 || properties[1] || properties[2] != 1 || properties[3]) return INVALID_VALUE;
+    int type = properties[1] ? -1 : pool_type(properties[0], properties + 2);
+    if (type < 0) return INVALID_VALUE;
     *work = (struct work){.type = ALLOCATION, .memory = *given};
-    return allocate_graph_memory(&work->memory.address, given->bytes);
+    return allocate_graph_memory(&work->memory.address, given->bytes, type, type == DEVICE_MEMORY ? properties[3] : device_number());
 }
 
 int check_work(const struct work *work) {

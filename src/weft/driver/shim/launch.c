@@ -51,19 +51,22 @@ int run_kernel(const struct kernel_work *kernel) {
     struct request request = {
         .kind = LAUNCH,
         .argument = {kernel->function->id, shape->grid[0], shape->grid[1], shape->grid[2], shape->block[0] | (uint64_t)shape->block[1] << 32,
-                     shape->block[2], shape->shared, (uint64_t)kernel->cooperative},
+                     shape->block[2], shape->shared, (uint64_t)kernel->cooperative | (uint64_t)kernel->device << 32},
         .blob_bytes = kernel->bytes,
     };
     before_launch();
     struct answer answer = ask(request, kernel->arguments, NULL);
     after_launch();
     if (answer.value[0]) set_fault((int)answer.value[0]);
+    if (answer.code == SUCCESS) model_ns = answer.value[1];
     return (int)answer.code;
 }
 
-static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, int cooperative) {
+static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, int cooperative,
+                  int programmatic) {
     if (fault()) return fault();
     int code = check_kernel(handle, shape);
+    if (code == SUCCESS && !runs_on(handle, device_number())) code = INVALID_HANDLE;
     if (code != SUCCESS) return code;
     const struct function *function = handle->data;
     uint8_t small[1024], *block = small;
@@ -71,7 +74,7 @@ static int launch(struct handle *handle, const struct shape *shape, struct handl
     memset(block, 0, function->parameter_bytes < sizeof small ? sizeof small : function->parameter_bytes);
     code = pack_arguments(function, parameters, extra, block);
     if (code == SUCCESS) {
-        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, cooperative, 0, block, NULL}};
+        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, cooperative, 0, programmatic, device_number(), block, NULL}};
         code = submit(stream, &work);
     }
     if (block != small) free(block);
@@ -82,14 +85,14 @@ EXPORT int cuLaunchKernel(struct handle *function, unsigned gx, unsigned gy, uns
                           struct handle *stream, void **parameters, void **extra) {
     CALL(CURRENT, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
     struct shape shape = {{gx, gy, gz}, {bx, by, bz}, shared};
-    RETURN(launch(function, &shape, stream, parameters, extra, 0));
+    RETURN(launch(function, &shape, stream, parameters, extra, 0, 0));
 }
 
 EXPORT int cuLaunchCooperativeKernel(struct handle *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                                      unsigned shared, struct handle *stream, void **parameters) {
     CALL(CURRENT, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
     struct shape shape = {{gx, gy, gz}, {bx, by, bz}, shared};
-    RETURN(launch(function, &shape, stream, parameters, NULL, 1));
+    RETURN(launch(function, &shape, stream, parameters, NULL, 1, 0));
 }
 
 /* ---- launches with attributes ---- */
@@ -110,7 +113,7 @@ struct configuration {
     unsigned count;
 };
 
-enum { COOPERATIVE = 2, CLUSTER = 4, PROGRAMMATIC_EVENT = 7, PREFERRED_CLUSTER = 11, COMPLETION_EVENT = 12, DEVICE_UPDATABLE = 13, LAST_KNOWN = 14 };
+enum { COOPERATIVE = 2, CLUSTER = 4, PROGRAMMATIC_SERIALISATION = 6, PROGRAMMATIC_EVENT, PREFERRED_CLUSTER = 11, COMPLETION_EVENT = 12, DEVICE_UPDATABLE = 13, LAST_KNOWN = 14 };
 
 static const char *refused(const struct attribute *attribute) {
     const unsigned *n = attribute->value.numbers;
@@ -127,14 +130,15 @@ static const char *refused(const struct attribute *attribute) {
 EXPORT int cuLaunchKernelEx(const struct configuration *given, struct handle *function, void **parameters, void **extra) {
     CALL(CURRENT, given, function, parameters, extra);
     if (!given || (given->count && !given->attributes)) RETURN(INVALID_VALUE);
-    int cooperative = 0;
+    int cooperative = 0, programmatic = 0;
     for (unsigned i = 0; i < given->count; i++) { /* the others change no result: policies, priority, serialisation */
         const struct attribute *attribute = &given->attributes[i];
         const char *why = refused(attribute);
         if (why) RETURN(refuse("cuLaunchKernelEx", why));
         if (attribute->id == COOPERATIVE) cooperative = attribute->value.numbers[0] != 0;
+        if (attribute->id == PROGRAMMATIC_SERIALISATION) programmatic = attribute->value.numbers[0] != 0;
     }
-    RETURN(launch(function, &given->shape, given->stream, parameters, extra, cooperative));
+    RETURN(launch(function, &given->shape, given->stream, parameters, extra, cooperative, programmatic));
 }
 
 /* ---- occupancy: the server's model of the chip ---- */
@@ -142,7 +146,7 @@ EXPORT int cuLaunchKernelEx(const struct configuration *given, struct handle *fu
 static int active_blocks(int *blocks, struct handle *function, int threads, size_t shared) {
     if (!blocks || threads < 1) return INVALID_VALUE;
     if (!is_handle(function, FUNCTION)) return INVALID_HANDLE;
-    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, shared}}, NULL, NULL);
+    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, shared, 0, (uint64_t)device_number()}}, NULL, NULL);
     *blocks = (int)answer.value[0];
     return (int)answer.code;
 }
@@ -170,7 +174,7 @@ static int best_block(int *grid, int *block, struct handle *function, size_t (*s
         if (blocks * threads > best) {
             best = blocks * threads;
             *block = threads;
-            *grid = blocks * device.attributes[16]; /* multiprocessors */
+            *grid = blocks * devices[device_number()].attributes[16]; /* multiprocessors */
         }
     }
     return best ? SUCCESS : INVALID_VALUE;
@@ -191,7 +195,7 @@ EXPORT int cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, struct handle 
     CALL(CURRENT, bytes, function, blocks, threads);
     if (!bytes || blocks < 1 || threads < 1) RETURN(INVALID_VALUE);
     if (!is_handle(function, FUNCTION)) RETURN(INVALID_HANDLE);
-    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, 0, (uint64_t)blocks}}, NULL, NULL);
+    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, 0, (uint64_t)blocks, (uint64_t)device_number()}}, NULL, NULL);
     size_t allowed = (size_t)((struct function *)function->data)->attributes[MAX_DYNAMIC_SHARED];
     *bytes = answer.value[1] < allowed ? answer.value[1] : allowed;
     RETURN((int)answer.code);

@@ -17,7 +17,7 @@
 
 static struct allocation *table; /* by address */
 static size_t count, room;
-static uint64_t used_bytes, allocations_made;
+static uint64_t used_bytes[MOST_DEVICES], allocations_made;
 
 static size_t position(uint64_t address) { /* of the first allocation behind `address` */
     size_t low = 0, high = count;
@@ -31,7 +31,13 @@ static size_t position(uint64_t address) { /* of the first allocation behind `ad
     return low;
 }
 
-int in_window(uint64_t address) { return address >= device.base && address - device.base < device.memory_bytes; }
+int in_window(uint64_t address) { return address >= devices[0].base && address - devices[0].base < memory_bytes; }
+
+static int window_of(uint64_t address) {
+    int which = device_count - 1;
+    while (which > 0 && address < devices[which].base) which--;
+    return which;
+}
 
 const struct allocation *find_allocation(uint64_t address) {
     size_t behind = position(address);
@@ -39,12 +45,18 @@ const struct allocation *find_allocation(uint64_t address) {
     return before && address - before->address < before->bytes ? before : NULL;
 }
 
+struct allocation *allocation_at(uint64_t address) {
+    size_t behind = position(address);
+    struct allocation *found = behind ? &table[behind - 1] : NULL;
+    return found && found->address == address ? found : NULL;
+}
+
 void *view_of(uint64_t address, uint64_t bytes) {
     if (!in_window(address)) return (void *)(uintptr_t)address;
     const struct allocation *found = find_allocation(address);
     if (!found || bytes > found->address + found->bytes - address) return NULL;
     if (found->type == REGISTERED_MEMORY) return (void *)(uintptr_t)host_of(address);
-    return memory_view + (address - device.base);
+    return memory_view + (address - devices[0].base);
 }
 
 int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags) {
@@ -58,13 +70,13 @@ int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags) {
     }
     size_t at = position(address);
     memmove(&table[at + 1], &table[at], (count - at) * sizeof *table);
-    table[at] = (struct allocation){.address = address, .bytes = bytes, .id = ++allocations_made, .type = type, .flags = flags};
+    table[at] = (struct allocation){.address = address, .bytes = bytes, .id = ++allocations_made, .device = window_of(address), .type = type, .flags = flags};
     count++;
-    used_bytes += bytes;
+    used_bytes[window_of(address)] += bytes;
     return SUCCESS;
 }
 
-void set_pool(uint64_t address, struct handle *pool) { table[position(address) - 1].pool = pool; }
+void set_pool(uint64_t address, struct handle *pool) { allocation_at(address)->pool = pool; }
 
 static uint64_t pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
@@ -72,27 +84,30 @@ static int is_mapped(int type) { return type == MANAGED_MEMORY || type == PINNED
 
 int map_for_host(uint64_t address, uint64_t bytes) {
     void *wanted = (void *)(uintptr_t)address;
-    void *got = mmap(wanted, pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, memory_file, (off_t)(address - device.base));
+    void *got = mmap(wanted, pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, memory_file, (off_t)(address - devices[0].base));
     if (got == wanted) return 1;
     if (got != MAP_FAILED) munmap(got, pages(bytes)); /* an older kernel takes the flag as a hint and maps elsewhere */
     return 0;
 }
 
 void drop_allocation(uint64_t address) {
-    size_t behind = position(address);
-    struct allocation *gone = behind ? &table[behind - 1] : NULL;
-    if (!gone || gone->address != address) return;
+    struct allocation *gone = allocation_at(address);
+    if (!gone) return;
     if (is_mapped(gone->type)) munmap((void *)(uintptr_t)address, pages(gone->bytes));
-    used_bytes -= gone->bytes;
-    memmove(gone, gone + 1, (count - behind) * sizeof *table);
+    used_bytes[window_of(address)] -= gone->bytes;
+    memmove(gone, gone + 1, (size_t)(table + count - gone - 1) * sizeof *table);
     count--;
 }
 
 int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags) {
+    return allocate_on(device_number(), address, bytes, type, flags);
+}
+
+int allocate_on(int which, uint64_t *address, uint64_t bytes, int type, unsigned flags) {
     if (!address || !bytes) return INVALID_VALUE;
     if (fault()) return fault();
     int mapped = type != DEVICE_MEMORY;
-    struct request request = {.kind = ALLOCATE, .argument = {bytes, mapped ? PAGE : 256, (uint64_t)type}};
+    struct request request = {.kind = ALLOCATE, .argument = {bytes, mapped ? PAGE : 256, (uint64_t)type, (uint64_t)which}};
     struct answer answer = ask(request, NULL, NULL);
     if (answer.code != SUCCESS) return (int)answer.code;
     uint64_t at = answer.value[0];
@@ -101,7 +116,9 @@ int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags)
         return refuse("cuMemAllocManaged", ADDRESSES_USED);
     }
     *address = at;
-    return add_allocation(at, bytes, type, flags);
+    int code = add_allocation(at, bytes, type, flags);
+    if (code == SUCCESS) allocation_at(at)->device = which; /* managed and pinned memory is in the first window, of all */
+    return code;
 }
 
 int release_memory(uint64_t address, int least, int most) {
@@ -115,94 +132,11 @@ int release_memory(uint64_t address, int least, int most) {
 }
 
 /* Nodes of graphs keep their memory: it goes with the graph. */
-void free_all_memory(void) {
+void free_all_memory(int which) {
     unregister_all();
     for (size_t number = count; number--;)
-        if (table[number].type <= PINNED_MEMORY && !table[number].of_graph) release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
-}
-
-/* ---- memory of graphs ---- */
-
-static uint64_t graph_bytes[2], graph_most[2]; /* used by launches, reserved by nodes */
-
-static void count_graph_memory(int which, int64_t bytes) {
-    graph_bytes[which] += (uint64_t)bytes;
-    if (graph_bytes[which] > graph_most[which]) graph_most[which] = graph_bytes[which];
-}
-
-static struct allocation *graph_allocation(uint64_t address) {
-    size_t behind = position(address);
-    struct allocation *found = behind ? &table[behind - 1] : NULL;
-    return found && found->address == address && found->of_graph ? found : NULL;
-}
-
-static int release_unused(struct allocation *found) {
-    if (found->nodes || found->live) return SUCCESS;
-    uint64_t address = found->address;
-    count_graph_memory(1, -(int64_t)found->bytes);
-    drop_allocation(address);
-    return (int)ask((struct request){.kind = RELEASE, .argument = {address}}, NULL, NULL).code;
-}
-
-int allocate_graph_memory(uint64_t *address, uint64_t bytes) {
-    int code = allocate_memory(address, bytes, DEVICE_MEMORY, 0);
-    if (code != SUCCESS) return code;
-    struct allocation *made = &table[position(*address) - 1];
-    made->of_graph = made->nodes = 1;
-    count_graph_memory(1, (int64_t)bytes);
-    return SUCCESS;
-}
-
-void keep_graph_memory(uint64_t address) {
-    struct allocation *found = graph_allocation(address);
-    if (found) found->nodes++;
-}
-
-void drop_graph_memory(uint64_t address) {
-    struct allocation *found = graph_allocation(address);
-    if (!found) return;
-    found->nodes--;
-    release_unused(found);
-}
-
-int is_graph_memory(uint64_t address) { return graph_allocation(address) != NULL; }
-
-int use_graph_memory(uint64_t address) {
-    struct allocation *found = graph_allocation(address);
-    if (!found || found->live) return INVALID_VALUE; /* the last launch's memory must be freed first */
-    found->live = 1;
-    count_graph_memory(0, (int64_t)found->bytes);
-    return SUCCESS;
-}
-
-int unuse_graph_memory(uint64_t address) {
-    struct allocation *found = graph_allocation(address);
-    if (!found || !found->live) return INVALID_VALUE;
-    found->live = 0;
-    count_graph_memory(0, -(int64_t)found->bytes);
-    return release_unused(found);
-}
-
-/* Attributes: used now, used at most, reserved now, reserved at most. */
-EXPORT int cuDeviceGetGraphMemAttribute(int which, int attribute, uint64_t *value) {
-    CALL(INITIALISED, which, attribute, value);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    if (!value || attribute < 0 || attribute > 3) RETURN(INVALID_VALUE);
-    *value = attribute % 2 ? graph_most[attribute / 2] : graph_bytes[attribute / 2];
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceSetGraphMemAttribute(int which, int attribute, const uint64_t *value) {
-    CALL(INITIALISED, which, attribute, value);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    if (!value || *value || (attribute != 1 && attribute != 3)) RETURN(INVALID_VALUE); /* the highest can be reset */
-    graph_most[attribute / 2] = graph_bytes[attribute / 2];
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuDeviceGraphMemTrim(int which) {
-    CALL(INITIALISED, which);
-    RETURN(which ? INVALID_DEVICE : SUCCESS); /* nothing is kept beyond the nodes */
+        if (table[number].device == which && table[number].type <= PINNED_MEMORY && !table[number].of_graph)
+            release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
 }
 
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
@@ -264,10 +198,15 @@ EXPORT int cuMemHostGetFlags(unsigned *flags, void *pointer) {
 EXPORT int cuMemGetInfo_v2(size_t *available, size_t *total) {
     CALL(CURRENT, available, total);
     if (!available || !total) RETURN(INVALID_VALUE);
-    *total = device.memory_bytes;
-    *available = used_bytes < device.memory_bytes ? device.memory_bytes - used_bytes : 0;
+    int which = device_number();
+    *total = devices[which].memory_bytes;
+    *available = used_bytes[which] < *total ? *total - used_bytes[which] : 0;
     RETURN(SUCCESS);
 }
+
+/* For libnvidia-ml, which reports it. */
+EXPORT uint64_t weft_used_bytes(unsigned which);
+uint64_t weft_used_bytes(unsigned which) { return which < MOST_DEVICES ? used_bytes[which] : 0; }
 
 EXPORT int cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t address) {
     CALL(CURRENT, start, bytes, address);
@@ -336,7 +275,7 @@ static int pointer_attribute(void *value, int attribute, uint64_t given) {
     case OF_SYNC_MEMOPS: narrow = 1; break;
     case OF_BUFFER_ID: wide = found ? found->id : 0; break;
     case OF_MANAGED: narrow = managed; break;
-    case OF_DEVICE: narrow = found ? 0 : -2; break;
+    case OF_DEVICE: narrow = found ? found->device : -2; break;
     case OF_LEGACY_IPC: narrow = 0; break;
     case OF_RANGE_START: wide = found ? found->address : 0; break;
     case OF_RANGE_SIZE: wide = found ? found->bytes : 0; break;

@@ -11,6 +11,8 @@
 #define MAX_DYNAMIC_SHARED 8
 #define CARVEOUT 9
 #define ATTRIBUTES 16
+#define LOCAL_BYTES 3
+#define REGISTERS 4
 
 enum option { INFO_LOG = 3, INFO_LOG_SIZE, ERROR_LOG, ERROR_LOG_SIZE };
 
@@ -18,6 +20,8 @@ struct module {
     char *names; /* of the kernels, each ended by a NUL */
     size_t bytes;
     uint32_t kernels;
+    int device;
+    int library; /* of no context: it is loaded on each device that uses it */
 };
 
 /* ---- images ---- */
@@ -86,12 +90,12 @@ static void write_logs(unsigned count, const int *options, void **values, const 
 }
 
 /* `bytes` is 0 where the API does not pass the size of the image. */
-static int load(struct handle **made, const void *image, size_t bytes, unsigned count, const int *options, void **values) {
+static int load(struct handle **made, const void *image, size_t bytes, unsigned count, const int *options, void **values, int library) {
     if (!made || !image) return INVALID_VALUE;
     if (fault()) return fault();
     if (!bytes) bytes = image_bytes(&image);
     void *blob = NULL;
-    struct answer answer = ask((struct request){.kind = LOAD, .blob_bytes = bytes}, image, &blob);
+    struct answer answer = ask((struct request){.kind = LOAD, .argument = {(uint64_t)device_number()}, .blob_bytes = bytes}, image, &blob);
     write_logs(count, options, values, answer.code && blob ? blob : "");
     if (answer.code != SUCCESS) {
         free(blob);
@@ -104,14 +108,14 @@ static int load(struct handle **made, const void *image, size_t bytes, unsigned 
         free(blob);
         return OUT_OF_MEMORY;
     }
-    *module = (struct module){blob, answer.blob_bytes, (uint32_t)answer.value[1]};
+    *module = (struct module){blob, answer.blob_bytes, (uint32_t)answer.value[1], device_number(), library};
     handle->data = module;
     handle->id = answer.value[0];
     *made = handle;
     return SUCCESS;
 }
 
-static int load_file(struct handle **made, const char *path, unsigned count, const int *options, void **values) {
+static int load_file(struct handle **made, const char *path, unsigned count, const int *options, void **values, int library) {
     FILE *file = path ? fopen(path, "rb") : NULL;
     if (!file) return path ? 301 : INVALID_VALUE; /* 301: file not found */
     size_t room = 1 << 16, bytes = 0, got;
@@ -128,7 +132,7 @@ static int load_file(struct handle **made, const char *path, unsigned count, con
     fclose(file);
     if (!text) return OUT_OF_MEMORY;
     text[bytes] = 0;
-    int code = bytes ? load(made, text, bytes, count, options, values) : INVALID_IMAGE;
+    int code = bytes ? load(made, text, bytes, count, options, values, library) : INVALID_IMAGE;
     free(text);
     return code;
 }
@@ -157,26 +161,35 @@ static void unload(struct handle *handle, void *with) {
     free_handle(handle);
 }
 
-void unload_all_modules(void) { each_handle(MODULE, unload, NULL); }
+static void unload_of(struct handle *handle, void *which) {
+    if (((struct module *)handle->data)->device == *(int *)which) unload(handle, NULL);
+}
+
+void unload_all_modules(int which) { each_handle(MODULE, unload_of, &which); }
+
+int runs_on(struct handle *function, int which) {
+    const struct module *module = function->owner->data;
+    return module->library || module->device == which;
+}
 
 EXPORT int cuModuleLoadDataEx(struct handle **module, const void *image, unsigned count, int *options, void **values) {
     CALL(CURRENT, module, image, count, options, values);
-    RETURN(load(module, image, 0, count, options, values));
+    RETURN(load(module, image, 0, count, options, values, 0));
 }
 
 EXPORT int cuModuleLoadData(struct handle **module, const void *image) {
     CALL(CURRENT, module, image);
-    RETURN(load(module, image, 0, 0, NULL, NULL));
+    RETURN(load(module, image, 0, 0, NULL, NULL, 0));
 }
 
 EXPORT int cuModuleLoadFatBinary(struct handle **module, const void *image) {
     CALL(CURRENT, module, image);
-    RETURN(load(module, image, 0, 0, NULL, NULL));
+    RETURN(load(module, image, 0, 0, NULL, NULL, 0));
 }
 
 EXPORT int cuModuleLoad(struct handle **module, const char *path) {
     CALL(CURRENT, module, path);
-    RETURN(load_file(module, path, 0, NULL, NULL));
+    RETURN(load_file(module, path, 0, NULL, NULL, 0));
 }
 
 EXPORT int cuModuleUnload(struct handle *module) {
@@ -196,13 +209,13 @@ EXPORT int cuModuleGetLoadingMode(int *mode) {
 EXPORT int cuLibraryLoadData(struct handle **library, const void *code, int *options, void **values, unsigned count, int *library_options,
                              void **library_values, unsigned library_count) {
     CALL(INITIALISED, library, code, options, values, count, library_options, library_values, library_count);
-    RETURN(load(library, code, 0, count, options, values));
+    RETURN(load(library, code, 0, count, options, values, 1));
 }
 
 EXPORT int cuLibraryLoadFromFile(struct handle **library, const char *path, int *options, void **values, unsigned count, int *library_options,
                                  void **library_values, unsigned library_count) {
     CALL(INITIALISED, library, path, options, values, count, library_options, library_values, library_count);
-    RETURN(load_file(library, path, count, options, values));
+    RETURN(load_file(library, path, count, options, values, 1));
 }
 
 EXPORT int cuLibraryUnload(struct handle *library) {
@@ -275,7 +288,7 @@ static int find_function(struct handle **made, struct handle *module, const char
 static int find_symbol(uint64_t *address, size_t *bytes, struct handle *module, const char *name) {
     if (!name) return INVALID_VALUE;
     if (!is_handle(module, MODULE)) return INVALID_HANDLE;
-    struct answer answer = ask((struct request){.kind = FIND_SYMBOL, .argument = {module->id}, .blob_bytes = strlen(name)}, name, NULL);
+    struct answer answer = ask((struct request){.kind = FIND_SYMBOL, .argument = {module->id, (uint64_t)device_number()}, .blob_bytes = strlen(name)}, name, NULL);
     if (answer.code != SUCCESS) return (int)answer.code;
     uint64_t at = answer.value[0], size = answer.value[1];
     int managed = answer.value[2] != 0;
@@ -401,9 +414,19 @@ EXPORT int cuFuncLoad(struct handle *function) {
 
 /* ---- attributes ---- */
 
+/* Registers and local memory of a kernel that came as PTX are found out when they are asked for: ptxas takes time. */
+static void find_resources(struct handle *handle) {
+    struct function *function = handle->data;
+    if (function->attributes[REGISTERS]) return;
+    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {handle->id, 32, 0, 0, (uint64_t)device_number()}}, NULL, NULL);
+    function->attributes[REGISTERS] = (int32_t)answer.value[2];
+    function->attributes[LOCAL_BYTES] = (int32_t)answer.value[3];
+}
+
 static int get_attribute(int *value, int attribute, struct handle *handle) {
     if (!value || attribute < 0 || attribute >= ATTRIBUTES) return INVALID_VALUE;
     if (!is_handle(handle, FUNCTION)) return INVALID_HANDLE;
+    if (attribute == REGISTERS || attribute == LOCAL_BYTES) find_resources(handle);
     *value = ((struct function *)handle->data)->attributes[attribute];
     return SUCCESS;
 }
@@ -411,7 +434,7 @@ static int get_attribute(int *value, int attribute, struct handle *handle) {
 static int set_attribute(int attribute, int value, struct handle *handle) {
     if (!is_handle(handle, FUNCTION)) return INVALID_HANDLE;
     struct function *function = handle->data;
-    int most = device.attributes[97] - function->attributes[1]; /* opt-in limit of the device, less the static part */
+    int most = devices[device_number()].attributes[97] - function->attributes[1]; /* opt-in limit of the device, less the static part */
     if (attribute == MAX_DYNAMIC_SHARED && (value < 0 || value > most)) return INVALID_VALUE;
     if (attribute == CARVEOUT && (value < -1 || value > 100)) return INVALID_VALUE;
     if (attribute < MAX_DYNAMIC_SHARED || attribute >= ATTRIBUTES) return INVALID_VALUE;
@@ -432,12 +455,12 @@ EXPORT int cuFuncSetAttribute(struct handle *function, int attribute, int value)
 
 EXPORT int cuKernelGetAttribute(int *value, int attribute, struct handle *kernel, int which) {
     CALL(INITIALISED, value, attribute, kernel, which);
-    RETURN(which ? INVALID_DEVICE : get_attribute(value, attribute, kernel));
+    RETURN(!is_device(which) ? INVALID_DEVICE : get_attribute(value, attribute, kernel));
 }
 
 EXPORT int cuKernelSetAttribute(int attribute, int value, struct handle *kernel, int which) {
     CALL(INITIALISED, attribute, value, kernel, which);
-    RETURN(which ? INVALID_DEVICE : set_attribute(attribute, value, kernel));
+    RETURN(!is_device(which) ? INVALID_DEVICE : set_attribute(attribute, value, kernel));
 }
 
 EXPORT int cuFuncSetCacheConfig(struct handle *function, int config) {
@@ -448,7 +471,7 @@ EXPORT int cuFuncSetCacheConfig(struct handle *function, int config) {
 
 EXPORT int cuKernelSetCacheConfig(struct handle *kernel, int config, int which) {
     CALL(INITIALISED, kernel, config, which);
-    if (which) RETURN(INVALID_DEVICE);
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
     if (!is_handle(kernel, FUNCTION)) RETURN(INVALID_HANDLE);
     RETURN(config < 0 || config > 3 ? INVALID_VALUE : SUCCESS);
 }

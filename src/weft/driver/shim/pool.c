@@ -8,6 +8,7 @@ enum pool_attribute { RESERVED_NOW = 5, RESERVED_MOST, USED_NOW, USED_MOST, LAST
 
 struct pool {
     int type; /* of its memory */
+    int device;
     uint64_t attributes[LAST_ATTRIBUTE + 1];
 };
 
@@ -20,9 +21,9 @@ void count_in_pool(struct handle *handle, int64_t bytes) {
     if (kept[RESERVED_NOW] > kept[RESERVED_MOST]) kept[RESERVED_MOST] = kept[RESERVED_NOW];
 }
 
-static struct handle *default_pools[3], *current_pools[3]; /* by type of memory */
+static struct handle *default_pools[MOST_DEVICES][3], *current_pools[MOST_DEVICES][3]; /* by type of memory */
 
-static struct handle *new_pool(int type) {
+static struct handle *new_pool(int type, int which) {
     struct handle *made = new_handle(POOL);
     struct pool *pool = calloc(1, sizeof *pool);
     if (!made || !pool) {
@@ -31,50 +32,54 @@ static struct handle *new_pool(int type) {
         return NULL;
     }
     pool->type = type;
+    pool->device = which;
     for (int option = 1; option <= 3; option++) pool->attributes[option] = 1; /* reuse is allowed in all three ways */
     made->data = pool;
     return made;
 }
 
-static struct handle *default_pool(int type) {
-    if (!default_pools[type]) default_pools[type] = new_pool(type);
-    return default_pools[type];
+static struct handle *default_pool(int type, int which) {
+    struct handle **kept = &default_pools[which][type];
+    if (!*kept) *kept = new_pool(type, which);
+    return *kept;
 }
 
-static struct handle *current_pool(int type) {
-    return is_handle(current_pools[type], POOL) ? current_pools[type] : default_pool(type);
+static struct handle *current_pool(int type, int which) {
+    struct handle *chosen = current_pools[which][type];
+    return is_handle(chosen, POOL) ? chosen : default_pool(type, which);
 }
 
-/* Returns the type of memory at a location (kind and number) with an allocation type: 1 pinned, 2 managed; -1 if there is
- * none. */
-static int pool_type(int allocation, const int *location) {
+/* Pools of the host's memory belong to no device: the first one keeps them. */
+static int pool_device(int type, const int *location) { return type == DEVICE_MEMORY ? location[1] : 0; }
+
+int pool_type(int allocation, const int *location) {
     int on_device = location[0] == 1, on_host = location[0] >= 2 && location[0] <= 4;
     if (allocation == 2) return on_device || on_host || location[0] == 0 ? MANAGED_MEMORY : -1;
     if (allocation != 1) return -1;
-    return on_device && location[1] == 0 ? DEVICE_MEMORY : on_host ? PINNED_MEMORY : -1;
+    return on_device && is_device(location[1]) ? DEVICE_MEMORY : on_host ? PINNED_MEMORY : -1;
 }
 
 EXPORT int cuDeviceGetDefaultMemPool(struct handle **pool, int which) {
     CALL(INITIALISED, pool, which);
     if (!pool) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    *pool = default_pool(DEVICE_MEMORY);
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
+    *pool = default_pool(DEVICE_MEMORY, which);
     RETURN(*pool ? SUCCESS : OUT_OF_MEMORY);
 }
 
 EXPORT int cuDeviceGetMemPool(struct handle **pool, int which) {
     CALL(INITIALISED, pool, which);
     if (!pool) RETURN(INVALID_VALUE);
-    if (which != 0) RETURN(INVALID_DEVICE);
-    *pool = current_pool(DEVICE_MEMORY);
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
+    *pool = current_pool(DEVICE_MEMORY, which);
     RETURN(*pool ? SUCCESS : OUT_OF_MEMORY);
 }
 
 EXPORT int cuDeviceSetMemPool(int which, struct handle *pool) {
     CALL(INITIALISED, which, pool);
-    if (which != 0) RETURN(INVALID_DEVICE);
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
     if (!is_handle(pool, POOL) || ((struct pool *)pool->data)->type != DEVICE_MEMORY) RETURN(INVALID_VALUE);
-    current_pools[DEVICE_MEMORY] = pool;
+    current_pools[which][DEVICE_MEMORY] = pool;
     RETURN(SUCCESS);
 }
 
@@ -82,7 +87,7 @@ EXPORT int cuMemGetDefaultMemPool(struct handle **pool, const int *location, int
     CALL(INITIALISED, pool, location, allocation);
     int type = pool && location ? pool_type(allocation, location) : -1;
     if (type < 0) RETURN(INVALID_VALUE);
-    *pool = default_pool(type);
+    *pool = default_pool(type, pool_device(type, location));
     RETURN(*pool ? SUCCESS : OUT_OF_MEMORY);
 }
 
@@ -90,7 +95,7 @@ EXPORT int cuMemGetMemPool(struct handle **pool, const int *location, int alloca
     CALL(INITIALISED, pool, location, allocation);
     int type = pool && location ? pool_type(allocation, location) : -1;
     if (type < 0) RETURN(INVALID_VALUE);
-    *pool = current_pool(type);
+    *pool = current_pool(type, pool_device(type, location));
     RETURN(*pool ? SUCCESS : OUT_OF_MEMORY);
 }
 
@@ -98,7 +103,7 @@ EXPORT int cuMemSetMemPool(const int *location, int allocation, struct handle *p
     CALL(INITIALISED, location, allocation, pool);
     int type = location ? pool_type(allocation, location) : -1;
     if (type < 0 || !is_handle(pool, POOL) || ((struct pool *)pool->data)->type != type) RETURN(INVALID_VALUE);
-    current_pools[type] = pool;
+    current_pools[pool_device(type, location)][type] = pool;
     RETURN(SUCCESS);
 }
 
@@ -109,15 +114,15 @@ EXPORT int cuMemPoolCreate(struct handle **pool, const int *properties) {
     if (properties[1]) RETURN(refuse("cuMemPoolCreate", "handles of memory for other processes are not supported"));
     int type = pool_type(properties[0], properties + 2);
     if (type < 0) RETURN(INVALID_VALUE);
-    *pool = new_pool(type);
+    *pool = new_pool(type, pool_device(type, properties + 2));
     RETURN(*pool ? SUCCESS : OUT_OF_MEMORY);
 }
 
 EXPORT int cuMemPoolDestroy(struct handle *pool) {
     CALL(INITIALISED, pool);
     if (!is_handle(pool, POOL)) RETURN(INVALID_VALUE);
-    for (int type = 0; type < 3; type++)
-        if (pool == default_pools[type]) RETURN(INVALID_VALUE);
+    for (int at = 0; at < 3 * device_count; at++)
+        if (pool == default_pools[at / 3][at % 3]) RETURN(INVALID_VALUE);
     free_handle(pool);
     RETURN(SUCCESS);
 }
@@ -163,8 +168,8 @@ EXPORT int cuMemPoolGetAccess(int *flags, struct handle *pool, const void *locat
 
 /* In a capture the address is known at once, and the memory is allocated when the graph runs. */
 static int capture_allocation(uint64_t *address, size_t bytes, struct handle *stream) {
-    struct work work = {.type = ALLOCATION, .memory = {.properties = {1, 0, 1, 0}, .bytes = bytes}};
-    int code = allocate_graph_memory(&work.memory.address, bytes);
+    struct work work = {.type = ALLOCATION, .memory = {.properties = {1, 0, 1, device_number()}, .bytes = bytes}};
+    int code = allocate_graph_memory(&work.memory.address, bytes, DEVICE_MEMORY, device_number());
     if (code != SUCCESS) return code;
     code = capture_work(stream, &work);
     if (code == SUCCESS) *address = work.memory.address;
@@ -177,12 +182,13 @@ static int allocate_from(struct handle *pool, uint64_t *address, size_t bytes, s
     if (!is_handle(pool, POOL) || !address) return INVALID_VALUE;
     int barred, capturing = is_capturing(stream, &barred);
     if (barred) return barred;
-    if (capturing) return bytes ? capture_allocation(address, bytes, stream) : INVALID_VALUE;
+    if (capturing && bytes) return capture_allocation(address, bytes, stream);
     if (!bytes) { /* an empty buffer of a pool is no error */
         *address = 0;
         return fault();
     }
-    int code = allocate_memory(address, bytes, ((struct pool *)pool->data)->type, 0);
+    const struct pool *from = pool->data;
+    int code = allocate_on(from->device, address, bytes, from->type, 0);
     if (code != SUCCESS) return code;
     set_pool(*address, pool);
     count_in_pool(pool, (int64_t)bytes);
@@ -191,7 +197,7 @@ static int allocate_from(struct handle *pool, uint64_t *address, size_t bytes, s
 
 EXPORT int cuMemAllocAsync(uint64_t *address, size_t bytes, struct handle *stream) {
     CALL(CURRENT, address, bytes, stream);
-    RETURN(allocate_from(current_pool(DEVICE_MEMORY), address, bytes, stream));
+    RETURN(allocate_from(current_pool(DEVICE_MEMORY, device_number()), address, bytes, stream));
 }
 
 EXPORT int cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, struct handle *pool, struct handle *stream) {

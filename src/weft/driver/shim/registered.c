@@ -37,7 +37,7 @@ uint64_t device_of(uint64_t host) {
     return ranges[at].device + (host - ranges[at].host);
 }
 
-static uint8_t *copy_of(int at) { return memory_view + (ranges[at].device - device.base); }
+static uint8_t *copy_of(int at) { return memory_view + (ranges[at].device - devices[0].base); }
 
 void before_launch(void) {
     for (int i = 0; i < count; i++)

@@ -119,6 +119,7 @@ void call_later(void (*function)(void *), void *data);
 
 struct context {
     unsigned flags;
+    int device;
     int fault;   /* the sticky error of a kernel, 0 if there is none */
     int retained; /* of the primary context */
     int attached; /* by cuCtxAttach */
@@ -127,6 +128,10 @@ struct context {
 };
 
 struct handle *current_context(void);
+/* Returns the device of the current context; the first if there is none. */
+int device_number(void);
+int device_of_context(struct handle *context);
+int is_device(int which);
 /* Returns the sticky error of the current context. */
 int fault(void);
 void set_fault(int code);
@@ -181,10 +186,15 @@ struct device_record {
     int32_t attributes[192];
 };
 
-extern struct device_record device;
-extern uint8_t *memory_view; /* the child's own mapping of device memory */
+#define MOST_DEVICES 16
+extern struct device_record devices[MOST_DEVICES];
+extern int device_count;
+extern uint64_t memory_bytes; /* of all devices: their windows follow each other, in one file */
+extern uint8_t *memory_view;  /* the child's own mapping of device memory */
 extern int memory_file;
 extern int forked;
+extern int by_model;      /* events hold the model's time, not the host's */
+extern uint64_t model_ns; /* of the launches so far */
 
 void trace_call(const struct call *call, uint64_t ended_ns);
 uint64_t now_ns(void);
@@ -212,6 +222,7 @@ struct allocation {
     uint64_t address;
     uint64_t bytes;
     uint64_t id;
+    int device;
     int type;
     unsigned flags;
     struct handle *pool; /* from which it was allocated */
@@ -224,18 +235,24 @@ enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE, MANAGED_VA
 #define ADDRESSES_USED "the program uses the addresses of device memory for something else"
 
 const struct allocation *find_allocation(uint64_t address);
+/* Returns the allocation that begins at an address. */
+struct allocation *allocation_at(uint64_t address);
 /* Returns where the child finds device bytes; host addresses as they are; NULL if the range leaves its allocation. */
 void *view_of(uint64_t address, uint64_t bytes);
 int in_window(uint64_t address);
-void free_all_memory(void);
+void free_all_memory(int which);
 int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags);
+int allocate_on(int which, uint64_t *address, uint64_t bytes, int type, unsigned flags);
 /* Frees an allocation whose type is in a range. */
 int release_memory(uint64_t address, int least, int most);
 void set_pool(uint64_t address, struct handle *pool);
+/* Returns the type of memory at a location (kind and number) with an allocation type: 1 pinned, 2 managed; -1 if there is
+ * none. */
+int pool_type(int allocation, const int *location);
 /* Counts bytes that were allocated from a pool, or freed. */
 void count_in_pool(struct handle *pool, int64_t bytes);
 /* Memory of a graph has its address from the node's creation on, and is live between a launch and a free. */
-int allocate_graph_memory(uint64_t *address, uint64_t bytes);
+int allocate_graph_memory(uint64_t *address, uint64_t bytes, int type, int which);
 void keep_graph_memory(uint64_t address);
 void drop_graph_memory(uint64_t address);
 int is_graph_memory(uint64_t address);
@@ -258,7 +275,9 @@ void after_launch(void);
 
 /* ---- modules (module.c) ------------------------------------------------------------------------------------------ */
 
-void unload_all_modules(void);
+void unload_all_modules(int which);
+/* Returns whether a function can run on a device: those of a library can on all. */
+int runs_on(struct handle *function, int which);
 
 struct function {
     uint32_t parameters;

@@ -1,5 +1,5 @@
 /* Streams and events. Every call is done when it returns, so a stream has no queue: it promises order, never overlap.
- * Events hold the host's time. */
+ * Events hold the host's time, or with --clock model the estimates of the launches before them. */
 #include <stdlib.h>
 
 #include "work.h"
@@ -101,7 +101,7 @@ EXPORT int cuStreamGetDevice(struct handle *stream, int *which) {
     CALL(CURRENT, stream, which);
     if (!is_stream(stream)) RETURN(INVALID_HANDLE);
     if (!which) RETURN(INVALID_VALUE);
-    *which = 0;
+    *which = is_handle(stream, STREAM) ? device_of_context(stream->owner) : device_number();
     RETURN(SUCCESS);
 }
 
@@ -173,7 +173,7 @@ EXPORT int cuEventDestroy_v2(struct handle *event) {
 }
 
 void record_now(struct handle *event) {
-    event->id = now_ns();
+    event->id = by_model ? model_ns : now_ns();
     event->flags |= RECORDED;
 }
 

@@ -21,10 +21,13 @@
 #define EXIT_REFUSED 3
 #define MOST_RANGES 512
 
-struct device_record device;
+struct device_record devices[MOST_DEVICES];
+int device_count;
+uint64_t memory_bytes;
 uint8_t *memory_view;
 int memory_file = -1;
-int forked;
+int forked, by_model;
+uint64_t model_ns;
 
 static int server = -1;
 static int trace_file = -1;
@@ -255,13 +258,17 @@ int connect_server(void) {
         server = -1;
         return NO_DEVICE;
     }
-    struct request hello = {.kind = HELLO, .argument = {PROTOCOL, (uint64_t)getpid(), sizeof device}};
+    struct request hello = {.kind = HELLO, .argument = {PROTOCOL, (uint64_t)getpid(), sizeof devices[0]}};
     struct answer answer = {0};
     send_all(&hello, sizeof hello);
     memory_file = receive_file(&answer);
-    if (memory_file < 0 || answer.code != SUCCESS || answer.blob_bytes != sizeof device) lost("the server has another version");
-    receive_all(&device, sizeof device);
-    memory_view = mmap(NULL, device.memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_file, 0);
+    if (memory_file < 0 || answer.code != SUCCESS || !answer.blob_bytes || answer.blob_bytes % sizeof devices[0] || answer.blob_bytes > sizeof devices)
+        lost("the server has another version");
+    receive_all(devices, answer.blob_bytes);
+    device_count = (int)(answer.blob_bytes / sizeof devices[0]);
+    for (int i = 0; i < device_count; i++) memory_bytes += devices[i].memory_bytes;
+    by_model = answer.value[0] != 0;
+    memory_view = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_file, 0);
     if (memory_view == MAP_FAILED) lost("device memory cannot be mapped");
     return SUCCESS;
 }

@@ -15,7 +15,8 @@ struct kernel_work {
     uint64_t id; /* of the function: its module may be unloaded before the node runs */
     size_t bytes; /* of the arguments */
     struct shape shape;
-    int cooperative, priority;
+    int cooperative, priority, programmatic;
+    int device; /* on which it runs */
     uint8_t *arguments; /* one block of parameters */
     void **pointers;    /* into it, one per parameter: of a node whose parameters were asked for */
 };
