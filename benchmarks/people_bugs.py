@@ -29,6 +29,7 @@ from benchmarks.gate import Job, in_a_process
 from benchmarks.mutants import NEAR, Row, answer, append_row, cpu_seconds, digest_of, read_rows
 from tests.zoo.bug import Edit
 from weft.attention.stages import STAGES
+from weft.core.status import Status
 from weft.diagnose.diagnose import diagnose
 from weft.judge.select import find_candidate
 
@@ -140,7 +141,8 @@ def diagnose_one(bug: PersonBug, folder: Path) -> Row:
     row: Row = {"design": bug.design.stem, "kind": bug.kind, "stages": bug.stages}
     row |= {"faults": [[part.start, part.stop - 1] for part in bug.faults]}
     row |= {"seconds": cpu_seconds() - busy, "wall_seconds": time.perf_counter() - wall}
-    return row | answer(diagnosis, bug.id, bug.stages, bug.is_near)
+    row |= answer(diagnosis, bug.id, bug.stages, bug.is_near)
+    return row | ({"outcome": "refused"} if diagnosis.verdict.status is Status.COMPILE_ERROR else {})
 
 
 def report(rows: Sequence[Row]) -> Row:
