@@ -112,6 +112,8 @@ struct context {
 struct handle *current_context(void);
 /* Returns the sticky error of the current context. */
 int fault(void);
+/* Returns that of another context. */
+int fault_in(const struct handle *context);
 void set_fault(int code);
 
 /* ---- the server (wire.c) ---------------------------------------------------------------------------------------- */

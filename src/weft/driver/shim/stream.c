@@ -40,14 +40,19 @@ EXPORT int cuStreamDestroy_v2(struct handle *stream) {
     RETURN(SUCCESS);
 }
 
+/* A stream that the program made knows its context; the default streams are those of the current one. */
+static enum need needs_context(const struct handle *stream) { return (uintptr_t)stream <= 2 ? CURRENT : INITIALISED; }
+
+static int fault_of(const struct handle *stream) { return current_context() ? fault() : fault_in(stream->owner); }
+
 EXPORT int cuStreamSynchronize(struct handle *stream) {
-    CALL(CURRENT, stream);
-    RETURN(is_stream(stream) ? fault() : INVALID_HANDLE);
+    CALL(needs_context(stream), stream);
+    RETURN(is_stream(stream) ? fault_of(stream) : INVALID_HANDLE);
 }
 
 EXPORT int cuStreamQuery(struct handle *stream) {
-    CALL(CURRENT, stream);
-    RETURN(is_stream(stream) ? fault() : INVALID_HANDLE);
+    CALL(needs_context(stream), stream);
+    RETURN(is_stream(stream) ? fault_of(stream) : INVALID_HANDLE);
 }
 
 EXPORT int cuStreamWaitEvent(struct handle *stream, struct handle *event, unsigned flags) {
