@@ -37,16 +37,24 @@ def run_program(command: list[str], library: Path, folder: Path, **variables: st
     return code, output.read_text(), said.getvalue()
 
 
+@pytest.fixture(scope="module")
+def checked_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library, built with sanitisers."""
+    folder = tmp_path_factory.mktemp("checked")
+    subprocess.run(["scripts/build_driver", "--to", str(folder), *SANITISERS], check=True, capture_output=True)
+    return folder
+
+
 @needs_compiler
-def test_calls_in_many_ways_under_sanitisers(tmp_path: Path) -> None:
-    subprocess.run(["scripts/build_driver", "--to", str(tmp_path), *SANITISERS], check=True, capture_output=True)
-    calls = tmp_path / "calls"
-    source = "tests/driver/programs/calls.c"
-    library = str(tmp_path / "libcuda.so.1")
-    subprocess.run(["cc", *STRICT, *SANITISERS, "-g", "-o", str(calls), source, library, "-lpthread"], check=True)
+@pytest.mark.parametrize("program", ["calls", "graphs"])
+def test_calls_in_many_ways_under_sanitisers(program: str, checked_library: Path, tmp_path: Path) -> None:
+    built = tmp_path / program
+    source = f"tests/driver/programs/{program}.c"
+    library = str(checked_library / "libcuda.so.1")
+    subprocess.run(["cc", *STRICT, *SANITISERS, "-g", "-o", str(built), source, library, "-lpthread"], check=True)
     code, output, said = run_program(
-        [str(calls)],
-        tmp_path,
+        [str(built)],
+        checked_library,
         tmp_path,
         LD_PRELOAD="",  # a sanitiser's library must be the first
         ASAN_OPTIONS="detect_leaks=1:abort_on_error=0",

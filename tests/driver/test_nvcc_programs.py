@@ -19,8 +19,9 @@ RIGHT = [
     "symbols",
     "occupancy",
     "two_files",
+    "graphs",
 ]
-OTHERS = ["printing", "out_of_bounds", "race", "uninitialised", "refused_texture"]
+OTHERS = ["printing", "out_of_bounds", "race", "uninitialised", "refused_texture", "found_bugs"]
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +112,16 @@ def test_an_entry_point_without_implementation_stops_the_program(weft_exec: Exec
     assert done.stderr.startswith("weft: refused: cudaMallocArray: ") and "no implementation" in done.stderr
     done = weft_exec("--keep-going", str(programs["refused_texture"]))
     assert (done.returncode, done.stdout) == (3, "before\nreturned 801 801\n"), done.stderr
+
+
+def test_patterns_of_the_bugs_that_were_found_in_public_programs(weft_exec: Exec, programs: dict[str, Path]) -> None:
+    done = weft_exec("--findings", "report", str(programs["found_bugs"]))
+    assert done.returncode == 1, done.stderr
+    for code, kernel, bug in (("M101", "small_block", "the first bug"), ("S304", "votes_below", "the second bug")):
+        found = [line for line in done.stderr.splitlines() if line.startswith(f"weft: {kernel}: {code} ")]
+        assert found and all(line_of("found_bugs", bug) in line for line in found), done.stderr
+
+
+def test_the_runtime_of_cuda_12_has_its_own_layouts(weft_exec: Exec) -> None:
+    done = weft_exec("python", "tests/driver/programs/runtime_12.py")
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

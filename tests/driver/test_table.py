@@ -37,8 +37,12 @@ def documented() -> set[tuple[str, int]]:
     return found
 
 
+ONLY_A_MACRO = {("cuGraphInstantiate", 12000)}
+"""The header of CUDA 12 gives the name to cuGraphInstantiateWithFlags, and has no function type for it."""
+
+
 def test_every_row_is_documented(documented: set[tuple[str, int]]) -> None:
-    assert {(name, version) for name, version, _ in rows()} <= documented
+    assert {(name, version) for name, version, _ in rows()} - ONLY_A_MACRO <= documented
 
 
 def test_every_documented_name_has_a_row_or_is_listed_as_missing(documented: set[tuple[str, int]]) -> None:

@@ -1,5 +1,5 @@
 /* Copies, memsets and symbols. Every copy is done when it returns, so that the forms with a stream are the general ones. */
-#include "runtime.h"
+#include "graph.h"
 
 static int copy(void *to, const void *from, size_t bytes, int direction, void *stream) {
     switch (direction) {
@@ -31,20 +31,6 @@ EXPORT int cudaMemcpyPeerAsync(void *to, int target, const void *from, int sourc
 /* ---- rectangles and boxes, in the driver's layout ---- */
 
 enum memory_type { HOST_TYPE = 1, DEVICE_TYPE, ARRAY_TYPE, UNIFIED_TYPE };
-
-struct side {
-    size_t x, y, z, lod;
-    int type;
-    const void *host;
-    uint64_t device;
-    void *array, *reserved;
-    size_t pitch, height;
-};
-
-struct box {
-    struct side from, to;
-    size_t width, height, depth;
-};
 
 static int type_of(int direction, int is_target) {
     if (direction == BY_ADDRESS) return UNIFIED_TYPE;
@@ -78,29 +64,29 @@ EXPORT int cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from
 }
 PER_THREAD(cudaMemcpy2D, _ptds);
 
-struct copy_3d {
-    void *from_array;
-    size_t from_x, from_y, from_z;
-    struct pitched from;
-    void *to_array;
-    size_t to_x, to_y, to_z;
-    struct pitched to;
-    struct extent extent;
-    int direction;
-};
-
-static int copy_box(const struct copy_3d *given, void *stream) {
+int box_of(struct box *box, const struct copy_3d *given) {
     if (!given) return INVALID_VALUE;
     if (given->from_array || given->to_array) return weftRefuse("cudaMemcpy3D", "CUDA arrays are not supported");
     if (given->direction < HOST_TO_HOST || given->direction > BY_ADDRESS) return INVALID_DIRECTION;
-    struct box box = {
+    *box = (struct box){
         .from = side(given->from.pointer, given->from.pitch, given->from.height, type_of(given->direction, 0)),
         .to = side(given->to.pointer, given->to.pitch, given->to.height, type_of(given->direction, 1)),
         .width = given->extent.width, .height = given->extent.height, .depth = given->extent.depth,
     };
-    box.from.x = given->from_x, box.from.y = given->from_y, box.from.z = given->from_z;
-    box.to.x = given->to_x, box.to.y = given->to_y, box.to.z = given->to_z;
-    return cuMemcpy3DAsync_v2(&box, stream);
+    box->from.x = given->from_x, box->from.y = given->from_y, box->from.z = given->from_z;
+    box->to.x = given->to_x, box->to.y = given->to_y, box->to.z = given->to_z;
+    return SUCCESS;
+}
+
+int row_of(struct box *box, void *to, const void *from, size_t bytes, int direction) {
+    struct copy_3d whole = {.from = {(void *)from, bytes, bytes, 1}, .to = {to, bytes, bytes, 1}, .extent = {bytes, 1, 1}, .direction = direction};
+    return box_of(box, &whole);
+}
+
+static int copy_box(const struct copy_3d *given, void *stream) {
+    struct box box;
+    int code = box_of(&box, given);
+    return code != SUCCESS ? code : cuMemcpy3DAsync_v2(&box, stream);
 }
 
 EXPORT int cudaMemcpy3DAsync(const struct copy_3d *given, void *stream) { CALL(copy_box(given, stream)); }
@@ -140,7 +126,7 @@ PER_THREAD(cudaMemset3D, _ptds);
 
 /* ---- symbols ---- */
 
-static int symbol_range(const void *symbol, size_t bytes, size_t offset, void **pointer) {
+int symbol_range(const void *symbol, size_t bytes, size_t offset, void **pointer) {
     uint64_t address;
     size_t size;
     int code = find_variable(symbol, &address, &size);

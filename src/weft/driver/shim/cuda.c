@@ -354,7 +354,8 @@ EXPORT int cuCtxGetApiVersion(struct handle *context, unsigned *version) {
 /* Every call is done when it returns: waiting only shows the error that a kernel left. */
 EXPORT int cuCtxSynchronize(void) {
     CALL0(CURRENT);
-    RETURN(fault());
+    int barred = context_waits_in_capture();
+    RETURN(barred ? barred : fault());
 }
 
 EXPORT int cuCtxSynchronize_v2(struct handle *context) {

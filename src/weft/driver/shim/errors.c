@@ -48,6 +48,7 @@ static const struct {
     {304, "CUDA_ERROR_OPERATING_SYSTEM", "a call of the operating system failed"},
     {400, "CUDA_ERROR_INVALID_HANDLE", "invalid handle"},
     {401, "CUDA_ERROR_ILLEGAL_STATE", "the resource is not in the required state"},
+    {402, "CUDA_ERROR_LOSSY_QUERY", "the answer would lose data of graph edges"},
     {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {600, "CUDA_ERROR_NOT_READY", "the work is not finished"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel accessed an illegal address"},

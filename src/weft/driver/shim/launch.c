@@ -3,16 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim.h"
+#include "work.h"
 
 #define MAX_DYNAMIC_SHARED 8
 
-struct shape {
-    unsigned grid[3], block[3], shared;
-};
-
-static int pack(const struct function *function, void **parameters, void **extra, uint8_t *block, uint64_t *bytes) {
-    *bytes = function->parameter_bytes;
+int pack_arguments(const struct function *function, void **parameters, void **extra, uint8_t *block) {
     if (parameters) {
         for (uint32_t i = 0; i < function->parameters; i++) {
             if (!parameters[i]) return INVALID_VALUE;
@@ -36,30 +31,48 @@ static int pack(const struct function *function, void **parameters, void **extra
     return SUCCESS;
 }
 
-static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, int cooperative) {
-    if (!is_handle(handle, FUNCTION) || !is_stream(stream)) return INVALID_HANDLE;
-    if (fault()) return fault();
+int check_kernel(struct handle *handle, const struct shape *shape) {
+    if (!is_handle(handle, FUNCTION)) return INVALID_HANDLE;
     const struct function *function = handle->data;
-    for (int axis = 0; axis < 3; axis++)
-        if (!shape->grid[axis] || !shape->block[axis]) return INVALID_VALUE;
-    if ((int64_t)shape->shared > function->attributes[MAX_DYNAMIC_SHARED]) return INVALID_VALUE;
+    uint64_t threads = 1;
+    for (int axis = 0; axis < 3; axis++) {
+        if (!shape->grid[axis] || !shape->block[axis] || shape->block[axis] > 1024) return INVALID_VALUE;
+        threads *= shape->block[axis];
+    }
+    if (threads > (uint64_t)function->attributes[0]) return INVALID_VALUE;
+    return (int64_t)shape->shared > function->attributes[MAX_DYNAMIC_SHARED] ? INVALID_VALUE : SUCCESS;
+}
+
+int run_kernel(const struct kernel_work *kernel) {
+    int code = check_kernel(kernel->function, &kernel->shape);
+    if (code == SUCCESS && kernel->function->id != kernel->id) code = INVALID_HANDLE; /* the module of a node was unloaded */
+    if (code != SUCCESS) return code;
+    const struct shape *shape = &kernel->shape;
+    struct request request = {
+        .kind = LAUNCH,
+        .argument = {kernel->function->id, shape->grid[0], shape->grid[1], shape->grid[2], shape->block[0] | (uint64_t)shape->block[1] << 32,
+                     shape->block[2], shape->shared, (uint64_t)kernel->cooperative},
+        .blob_bytes = kernel->bytes,
+    };
+    before_launch();
+    struct answer answer = ask(request, kernel->arguments, NULL);
+    after_launch();
+    if (answer.value[0]) set_fault((int)answer.value[0]);
+    return (int)answer.code;
+}
+
+static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, int cooperative) {
+    if (fault()) return fault();
+    int code = check_kernel(handle, shape);
+    if (code != SUCCESS) return code;
+    const struct function *function = handle->data;
     uint8_t small[1024], *block = small;
     if (function->parameter_bytes > sizeof small && !(block = malloc(function->parameter_bytes))) return OUT_OF_MEMORY;
     memset(block, 0, function->parameter_bytes < sizeof small ? sizeof small : function->parameter_bytes);
-    uint64_t bytes;
-    int code = pack(function, parameters, extra, block, &bytes);
+    code = pack_arguments(function, parameters, extra, block);
     if (code == SUCCESS) {
-        struct request request = {
-            .kind = LAUNCH,
-            .argument = {handle->id, shape->grid[0], shape->grid[1], shape->grid[2], shape->block[0] | (uint64_t)shape->block[1] << 32, shape->block[2],
-                         shape->shared, (uint64_t)cooperative},
-            .blob_bytes = bytes,
-        };
-        before_launch();
-        struct answer answer = ask(request, block, NULL);
-        after_launch();
-        code = (int)answer.code;
-        if (answer.value[0]) set_fault((int)answer.value[0]);
+        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, cooperative, 0, block, NULL}};
+        code = submit(stream, &work);
     }
     if (block != small) free(block);
     return code;

@@ -58,7 +58,7 @@ int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags) {
     }
     size_t at = position(address);
     memmove(&table[at + 1], &table[at], (count - at) * sizeof *table);
-    table[at] = (struct allocation){address, bytes, ++allocations_made, type, flags, NULL};
+    table[at] = (struct allocation){.address = address, .bytes = bytes, .id = ++allocations_made, .type = type, .flags = flags};
     count++;
     used_bytes += bytes;
     return SUCCESS;
@@ -108,44 +108,137 @@ int release_memory(uint64_t address, int least, int most) {
     if (!address) return SUCCESS;
     const struct allocation *found = find_allocation(address);
     if (!found || found->address != address || found->type < least || found->type > most) return INVALID_VALUE;
+    if (found->of_graph) return unuse_graph_memory(address);
     count_in_pool(found->pool, -(int64_t)found->bytes);
     drop_allocation(address);
     return (int)ask((struct request){.kind = RELEASE, .argument = {address}}, NULL, NULL).code;
 }
 
+/* Nodes of graphs keep their memory: it goes with the graph. */
 void free_all_memory(void) {
     unregister_all();
     for (size_t number = count; number--;)
-        if (table[number].type <= PINNED_MEMORY) release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
+        if (table[number].type <= PINNED_MEMORY && !table[number].of_graph) release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
+}
+
+/* ---- memory of graphs ---- */
+
+static uint64_t graph_bytes[2], graph_most[2]; /* used by launches, reserved by nodes */
+
+static void count_graph_memory(int which, int64_t bytes) {
+    graph_bytes[which] += (uint64_t)bytes;
+    if (graph_bytes[which] > graph_most[which]) graph_most[which] = graph_bytes[which];
+}
+
+static struct allocation *graph_allocation(uint64_t address) {
+    size_t behind = position(address);
+    struct allocation *found = behind ? &table[behind - 1] : NULL;
+    return found && found->address == address && found->of_graph ? found : NULL;
+}
+
+static int release_unused(struct allocation *found) {
+    if (found->nodes || found->live) return SUCCESS;
+    uint64_t address = found->address;
+    count_graph_memory(1, -(int64_t)found->bytes);
+    drop_allocation(address);
+    return (int)ask((struct request){.kind = RELEASE, .argument = {address}}, NULL, NULL).code;
+}
+
+int allocate_graph_memory(uint64_t *address, uint64_t bytes) {
+    int code = allocate_memory(address, bytes, DEVICE_MEMORY, 0);
+    if (code != SUCCESS) return code;
+    struct allocation *made = &table[position(*address) - 1];
+    made->of_graph = made->nodes = 1;
+    count_graph_memory(1, (int64_t)bytes);
+    return SUCCESS;
+}
+
+void keep_graph_memory(uint64_t address) {
+    struct allocation *found = graph_allocation(address);
+    if (found) found->nodes++;
+}
+
+void drop_graph_memory(uint64_t address) {
+    struct allocation *found = graph_allocation(address);
+    if (!found) return;
+    found->nodes--;
+    release_unused(found);
+}
+
+int is_graph_memory(uint64_t address) { return graph_allocation(address) != NULL; }
+
+int use_graph_memory(uint64_t address) {
+    struct allocation *found = graph_allocation(address);
+    if (!found || found->live) return INVALID_VALUE; /* the last launch's memory must be freed first */
+    found->live = 1;
+    count_graph_memory(0, (int64_t)found->bytes);
+    return SUCCESS;
+}
+
+int unuse_graph_memory(uint64_t address) {
+    struct allocation *found = graph_allocation(address);
+    if (!found || !found->live) return INVALID_VALUE;
+    found->live = 0;
+    count_graph_memory(0, -(int64_t)found->bytes);
+    return release_unused(found);
+}
+
+/* Attributes: used now, used at most, reserved now, reserved at most. */
+EXPORT int cuDeviceGetGraphMemAttribute(int which, int attribute, uint64_t *value) {
+    CALL(INITIALISED, which, attribute, value);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    if (!value || attribute < 0 || attribute > 3) RETURN(INVALID_VALUE);
+    *value = attribute % 2 ? graph_most[attribute / 2] : graph_bytes[attribute / 2];
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceSetGraphMemAttribute(int which, int attribute, const uint64_t *value) {
+    CALL(INITIALISED, which, attribute, value);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    if (!value || *value || (attribute != 1 && attribute != 3)) RETURN(INVALID_VALUE); /* the highest can be reset */
+    graph_most[attribute / 2] = graph_bytes[attribute / 2];
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGraphMemTrim(int which) {
+    CALL(INITIALISED, which);
+    RETURN(which ? INVALID_DEVICE : SUCCESS); /* nothing is kept beyond the nodes */
 }
 
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     CALL(CURRENT, address, bytes);
-    RETURN(allocate_memory(address, bytes, DEVICE_MEMORY, 0));
+    int barred = unsafe_in_capture();
+    RETURN(barred ? barred : allocate_memory(address, bytes, DEVICE_MEMORY, 0));
 }
 
 EXPORT int cuMemAllocPitch_v2(uint64_t *address, size_t *pitch, size_t width, size_t height, unsigned element) {
     CALL(CURRENT, address, pitch, width, height, element);
     if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16)) RETURN(INVALID_VALUE);
     *pitch = (width + PITCH - 1) / PITCH * PITCH;
-    RETURN(allocate_memory(address, *pitch * height, DEVICE_MEMORY, 0));
+    int barred = unsafe_in_capture();
+    RETURN(barred ? barred : allocate_memory(address, *pitch * height, DEVICE_MEMORY, 0));
 }
 
 EXPORT int cuMemFree_v2(uint64_t address) {
     CALL(CURRENT, address);
+    int barred = unsafe_in_capture();
+    if (barred) RETURN(barred);
     RETURN(fault() ? fault() : release_memory(address, DEVICE_MEMORY, MANAGED_MEMORY));
 }
 
 EXPORT int cuMemAllocManaged(uint64_t *address, size_t bytes, unsigned flags) {
     CALL(CURRENT, address, bytes, flags);
     if (flags != 1 && flags != 2) RETURN(INVALID_VALUE);
-    RETURN(allocate_memory(address, bytes, MANAGED_MEMORY, flags));
+    int barred = unsafe_in_capture();
+    RETURN(barred ? barred : allocate_memory(address, bytes, MANAGED_MEMORY, flags));
 }
 
 EXPORT int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
     CALL(CURRENT, pointer, bytes, flags);
     uint64_t address = 0;
     if (!pointer || flags & ~7u) RETURN(INVALID_VALUE);
+    int barred = unsafe_in_capture();
+    if (barred) RETURN(barred);
     int code = allocate_memory(&address, bytes, PINNED_MEMORY, flags);
     *pointer = (void *)(uintptr_t)address;
     RETURN(code);
@@ -155,7 +248,8 @@ EXPORT int cuMemAllocHost_v2(void **pointer, size_t bytes) { return cuMemHostAll
 
 EXPORT int cuMemFreeHost(void *pointer) {
     CALL(CURRENT, pointer);
-    RETURN(release_memory((uint64_t)pointer, PINNED_MEMORY, PINNED_MEMORY));
+    int barred = unsafe_in_capture();
+    RETURN(barred ? barred : release_memory((uint64_t)pointer, PINNED_MEMORY, PINNED_MEMORY));
 }
 
 EXPORT int cuMemHostGetFlags(unsigned *flags, void *pointer) {

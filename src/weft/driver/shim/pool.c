@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim.h"
+#include "work.h"
 
 enum pool_attribute { RESERVED_NOW = 5, RESERVED_MOST, USED_NOW, USED_MOST, LAST_ATTRIBUTE = USED_MOST };
 
@@ -161,9 +161,23 @@ EXPORT int cuMemPoolGetAccess(int *flags, struct handle *pool, const void *locat
     RETURN(SUCCESS);
 }
 
+/* In a capture the address is known at once, and the memory is allocated when the graph runs. */
+static int capture_allocation(uint64_t *address, size_t bytes, struct handle *stream) {
+    struct work work = {.type = ALLOCATION, .memory = {.properties = {1, 0, 1, 0}, .bytes = bytes}};
+    int code = allocate_graph_memory(&work.memory.address, bytes);
+    if (code != SUCCESS) return code;
+    code = capture_work(stream, &work);
+    if (code == SUCCESS) *address = work.memory.address;
+    drop_graph_memory(work.memory.address); /* the node holds it */
+    return code;
+}
+
 static int allocate_from(struct handle *pool, uint64_t *address, size_t bytes, struct handle *stream) {
     if (!is_stream(stream)) return INVALID_HANDLE;
     if (!is_handle(pool, POOL) || !address) return INVALID_VALUE;
+    int barred, capturing = is_capturing(stream, &barred);
+    if (barred) return barred;
+    if (capturing) return bytes ? capture_allocation(address, bytes, stream) : INVALID_VALUE;
     if (!bytes) { /* an empty buffer of a pool is no error */
         *address = 0;
         return fault();
@@ -189,5 +203,9 @@ EXPORT int cuMemFreeAsync(uint64_t address, struct handle *stream) {
     CALL(INITIALISED, address, stream);
     if (!is_stream(stream)) RETURN(INVALID_HANDLE);
     if (!current_context() && (uintptr_t)stream <= 2) RETURN(INVALID_CONTEXT); /* another stream knows its context */
+    int code, capturing = is_capturing(stream, &code);
+    if (code != SUCCESS) RETURN(code);
+    struct work work = {.type = DEALLOCATION, .memory = {.address = address}};
+    if (capturing) RETURN(is_graph_memory(address) ? capture_work(stream, &work) : INVALID_VALUE);
     RETURN(fault() ? fault() : release_memory(address, DEVICE_MEMORY, PINNED_MEMORY));
 }

@@ -23,6 +23,8 @@ enum result {
     NO_BINARY_FOR_GPU = 209,
     INVALID_PTX = 218,
     INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
+    LOSSY_QUERY = 402,
     NOT_FOUND = 500,
     NOT_READY = 600,
     PEER_ACCESS_UNSUPPORTED = 217,
@@ -31,12 +33,22 @@ enum result {
     HOST_MEMORY_NOT_REGISTERED = 713,
     NOT_PERMITTED = 800,
     NOT_SUPPORTED = 801,
+    STREAM_CAPTURE_UNSUPPORTED = 900,
+    STREAM_CAPTURE_INVALIDATED,
+    STREAM_CAPTURE_MERGE,
+    STREAM_CAPTURE_UNMATCHED,
+    STREAM_CAPTURE_UNJOINED,
+    STREAM_CAPTURE_ISOLATION,
+    STREAM_CAPTURE_IMPLICIT,
+    CAPTURED_EVENT,
+    STREAM_CAPTURE_WRONG_THREAD,
+    GRAPH_EXEC_UPDATE_FAILURE = 910,
     UNKNOWN = 999,
 };
 
 /* ---- handles (handles.c) ------------------------------------------------------------------------------------- */
 
-enum kind { FREE_HANDLE, CONTEXT, STREAM, EVENT, MODULE, FUNCTION, LINK, POOL };
+enum kind { FREE_HANDLE, CONTEXT, STREAM, EVENT, MODULE, FUNCTION, LINK, POOL, GRAPH, NODE, EXEC, OBJECT };
 
 struct handle {
     uint32_t kind;
@@ -70,6 +82,11 @@ int begin_call(struct call *call, enum need need);
 void end_call(struct call *call);
 /* Lets other threads call the driver while a function of the program runs. */
 void release_call(struct call *call);
+/* The same for a part of the call. */
+void suspend_call(struct call *call);
+void resume_call(struct call *call);
+/* Calls a function of the program when this call has released its lock. */
+void call_later(void (*function)(void *), void *data);
 
 #define ARG(x) (uint64_t)(x)
 #define A1(a) ARG(a)
@@ -178,6 +195,15 @@ uint64_t now_ns(void);
 
 int is_stream(const struct handle *stream);
 
+/* ---- what a capture forbids (capture.c): each returns SUCCESS, or the code and invalidates the capture ---------------- */
+
+int unsafe_in_capture(void);         /* a call that may wait for other work of the device */
+int waits_in_capture(void);          /* a call that runs in the legacy stream and waits */
+int context_waits_in_capture(void);
+int stream_waits_in_capture(struct handle *stream);
+int event_in_capture(struct handle *event);
+void forget_record(struct handle *event);
+
 /* ---- the table of cuGetProcAddress (table.c) -------------------------------------------------------------------- */
 
 void *find_entry(const char *name, int version, int *status);
@@ -191,6 +217,9 @@ struct allocation {
     int type;
     unsigned flags;
     struct handle *pool; /* from which it was allocated */
+    int of_graph;        /* placed by a node of a graph */
+    int nodes;           /* that hold it */
+    int live;            /* a launch of the graph allocated it, and nothing freed it */
 };
 
 enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE, MANAGED_VARIABLE, REGISTERED_MEMORY };
@@ -207,6 +236,13 @@ int release_memory(uint64_t address, int least, int most);
 void set_pool(uint64_t address, struct handle *pool);
 /* Counts bytes that were allocated from a pool, or freed. */
 void count_in_pool(struct handle *pool, int64_t bytes);
+/* Memory of a graph has its address from the node's creation on, and is live between a launch and a free. */
+int allocate_graph_memory(uint64_t *address, uint64_t bytes);
+void keep_graph_memory(uint64_t address);
+void drop_graph_memory(uint64_t address);
+int is_graph_memory(uint64_t address);
+int use_graph_memory(uint64_t address);
+int unuse_graph_memory(uint64_t address);
 int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags);
 void drop_allocation(uint64_t address);
 /* Maps device memory at its device address, so that the host uses the same pointer; 0 if the addresses are in use. */

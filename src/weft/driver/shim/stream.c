@@ -2,7 +2,7 @@
  * Events hold the host's time. */
 #include <stdlib.h>
 
-#include "shim.h"
+#include "work.h"
 
 #define NON_BLOCKING 1u
 #define EVENT_FLAGS 7u
@@ -36,29 +36,45 @@ EXPORT int cuStreamCreateWithPriority(struct handle **stream, unsigned flags, in
 EXPORT int cuStreamDestroy_v2(struct handle *stream) {
     CALL(INITIALISED, stream);
     if (!is_handle(stream, STREAM)) RETURN(INVALID_HANDLE);
+    forget_capture(stream);
     free_handle(stream);
     RETURN(SUCCESS);
+}
+
+int submit(struct handle *stream, const struct work *work) {
+    if (!is_stream(stream)) return INVALID_HANDLE;
+    int code, capturing = is_capturing(stream, &code);
+    if (code != SUCCESS) return code;
+    return capturing ? capture_work(stream, work) : run_work(work);
 }
 
 /* A stream that the program made knows its context; the default streams are those of the current one. */
 static enum need needs_context(const struct handle *stream) { return (uintptr_t)stream <= 2 ? CURRENT : INITIALISED; }
 
-static int fault_of(const struct handle *stream) { return current_context() ? fault() : fault_in(stream->owner); }
+static int wait_for_stream(struct handle *stream) {
+    if (!is_stream(stream)) return INVALID_HANDLE;
+    int barred = stream_waits_in_capture(stream);
+    if (barred) return barred;
+    return current_context() ? fault() : fault_in(stream->owner);
+}
 
 EXPORT int cuStreamSynchronize(struct handle *stream) {
     CALL(needs_context(stream), stream);
-    RETURN(is_stream(stream) ? fault_of(stream) : INVALID_HANDLE);
+    RETURN(wait_for_stream(stream));
 }
 
 EXPORT int cuStreamQuery(struct handle *stream) {
     CALL(needs_context(stream), stream);
-    RETURN(is_stream(stream) ? fault_of(stream) : INVALID_HANDLE);
+    RETURN(wait_for_stream(stream));
 }
 
 EXPORT int cuStreamWaitEvent(struct handle *stream, struct handle *event, unsigned flags) {
     CALL(CURRENT, stream, event, flags);
     if (!is_stream(stream) || !is_handle(event, EVENT)) RETURN(INVALID_HANDLE);
-    RETURN(flags > 1 ? INVALID_VALUE : SUCCESS);
+    if (flags > 1) RETURN(INVALID_VALUE);
+    int code;
+    is_capturing(stream, &code);
+    RETURN(code ? code : capture_wait(stream, event, flags == 1));
 }
 
 EXPORT int cuStreamGetFlags(struct handle *stream, unsigned *flags) {
@@ -106,41 +122,14 @@ EXPORT int cuStreamGetCtx_v2(struct handle *stream, struct handle **context, voi
     return cuStreamGetCtx(stream, context);
 }
 
-EXPORT int cuStreamIsCapturing(struct handle *stream, int *status) {
-    CALL(CURRENT, stream, status);
-    if (!is_stream(stream)) RETURN(INVALID_HANDLE);
-    if (!status) RETURN(INVALID_VALUE);
-    *status = 0;
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuStreamGetCaptureInfo_v2(struct handle *stream, int *status, uint64_t *id, void **graph, void **nodes, size_t *count) {
-    CALL(CURRENT, stream, status, id, graph, nodes, count);
-    if (!is_stream(stream)) RETURN(INVALID_HANDLE);
-    if (!status) RETURN(INVALID_VALUE);
-    *status = 0;
-    RETURN(SUCCESS);
-}
-
-EXPORT int cuStreamGetCaptureInfo_v3(struct handle *stream, int *status, uint64_t *id, void **graph, void **nodes, void **edges, size_t *count) {
-    return cuStreamGetCaptureInfo_v2(stream, status, id, graph, nodes, count);
-}
-
-EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {
-    static __thread int current;
-    CALL(INITIALISED, mode);
-    if (!mode || *mode < 0 || *mode > 2) RETURN(INVALID_VALUE);
-    int before = current;
-    current = *mode;
-    *mode = before;
-    RETURN(SUCCESS);
-}
-
 EXPORT int cuLaunchHostFunc(struct handle *stream, void (*function)(void *), void *data) {
     CALL(CURRENT, stream, function, data);
     if (!is_stream(stream)) RETURN(INVALID_HANDLE);
     if (!function) RETURN(INVALID_VALUE);
     if (fault()) RETURN(fault());
+    int code, capturing = is_capturing(stream, &code);
+    struct work work = {.type = HOST, .host = {function, data}};
+    if (capturing || code) RETURN(code ? code : capture_work(stream, &work));
     release_call(&call);
     function(data);
     RETURN(SUCCESS);
@@ -150,7 +139,8 @@ EXPORT int cuStreamAddCallback(struct handle *stream, void (*function)(struct ha
     CALL(CURRENT, stream, function, data, flags);
     if (!is_stream(stream)) RETURN(INVALID_HANDLE);
     if (!function || flags) RETURN(INVALID_VALUE);
-    int status = fault();
+    int barred = stream_waits_in_capture(stream), status = fault();
+    if (barred) RETURN(barred);
     release_call(&call);
     function(stream, status, data);
     RETURN(SUCCESS);
@@ -181,41 +171,59 @@ EXPORT int cuEventCreate(struct handle **event, unsigned flags) {
 EXPORT int cuEventDestroy_v2(struct handle *event) {
     CALL(INITIALISED, event);
     if (!is_handle(event, EVENT)) RETURN(INVALID_HANDLE);
+    forget_record(event);
     free_handle(event);
     RETURN(SUCCESS);
 }
 
-static int record(struct handle *event, struct handle *stream) {
-    if (!is_handle(event, EVENT) || !is_stream(stream)) return INVALID_HANDLE;
+void record_now(struct handle *event) {
     event->id = now_ns();
     event->flags |= RECORDED;
+}
+
+static int record(struct handle *event, struct handle *stream, int external) {
+    if (!is_handle(event, EVENT) || !is_stream(stream)) return INVALID_HANDLE;
+    int code, capturing = is_capturing(stream, &code);
+    if (code != SUCCESS) return code;
+    if (capturing) return capture_record(event, stream, external);
+    if (external) return INVALID_VALUE; /* as documented: a node of a capture only */
+    forget_record(event);
+    record_now(event);
     return SUCCESS;
 }
 
 EXPORT int cuEventRecord(struct handle *event, struct handle *stream) {
     CALL(CURRENT, event, stream);
-    RETURN(record(event, stream));
+    RETURN(record(event, stream, 0));
 }
 
 EXPORT int cuEventRecordWithFlags(struct handle *event, struct handle *stream, unsigned flags) {
     CALL(CURRENT, event, stream, flags);
-    RETURN(flags > 1 ? INVALID_VALUE : record(event, stream));
+    RETURN(flags > 1 ? INVALID_VALUE : record(event, stream, flags == 1));
+}
+
+static int wait_for_event(struct handle *event) {
+    if (!is_handle(event, EVENT)) return INVALID_HANDLE;
+    int barred = event_in_capture(event);
+    return barred ? barred : fault();
 }
 
 EXPORT int cuEventSynchronize(struct handle *event) {
     CALL(CURRENT, event);
-    RETURN(is_handle(event, EVENT) ? fault() : INVALID_HANDLE);
+    RETURN(wait_for_event(event));
 }
 
 EXPORT int cuEventQuery(struct handle *event) {
     CALL(CURRENT, event);
-    RETURN(is_handle(event, EVENT) ? fault() : INVALID_HANDLE);
+    int barred = unsafe_in_capture();
+    RETURN(barred ? barred : wait_for_event(event));
 }
 
 EXPORT int cuEventElapsedTime_v2(float *milliseconds, struct handle *start, struct handle *end) {
     CALL(CURRENT, milliseconds, start, end);
     if (!milliseconds) RETURN(INVALID_VALUE);
     if (!is_handle(start, EVENT) || !is_handle(end, EVENT)) RETURN(INVALID_HANDLE);
+    if (event_in_capture(start) || event_in_capture(end)) RETURN(CAPTURED_EVENT);
     if (!(start->flags & RECORDED) || !(end->flags & RECORDED)) RETURN(INVALID_HANDLE);
     if ((start->flags | end->flags) & NO_TIMING) RETURN(INVALID_HANDLE);
     if (fault()) RETURN(fault());

@@ -76,9 +76,39 @@ void release_call(struct call *call) {
     pthread_mutex_unlock(&lock);
 }
 
+void suspend_call(struct call *call) {
+    (void)call;
+    pthread_mutex_unlock(&lock);
+}
+
+void resume_call(struct call *call) {
+    (void)call;
+    pthread_mutex_lock(&lock);
+}
+
+struct later {
+    void (*function)(void *);
+    void *data;
+    struct later *next;
+};
+static __thread struct later *pending;
+
+void call_later(void (*function)(void *), void *data) {
+    struct later *made = malloc(sizeof *made);
+    if (!made) return; /* without memory the object is leaked */
+    *made = (struct later){function, data, pending};
+    pending = made;
+}
+
 void end_call(struct call *call) {
     if (trace_file >= 0) trace_call(call, now_ns());
     if (!call->released) pthread_mutex_unlock(&lock);
+    while (pending) {
+        struct later now = *pending;
+        free(pending);
+        pending = now.next;
+        now.function(now.data);
+    }
 }
 
 void trace_call(const struct call *call, uint64_t ended_ns) {
