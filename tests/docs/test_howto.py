@@ -20,6 +20,7 @@ PAGES = {
     "pytest.md": 3,
     "report.md": 4,
     "run_a_cuda_program.md": 2,
+    "test_suite_in_ci.md": 2,
     "triton.md": 4,
 }
 """Page → how many commands it shows at least."""

@@ -36,7 +36,12 @@ def test_a_bug_in_a_numba_kernel_is_named_by_its_python_line(weft_exec: Exec, tm
     done = weft_exec("--json", str(record), "--sarif", str(log), "python", str(program), "bug")
     assert done.returncode == 1 and "ILLEGAL_ADDRESS" in done.stderr
     (finding,) = json.loads(record.read_text())["findings"]
-    assert (finding["code"], finding["file"], finding["line"]) == ("M101", str(program), line_of(program, "# planted"))
+    place = (finding["file"], finding["line"])
+    assert (finding["kernel"], finding["code"], place) == (
+        "__main__::shift",
+        "M101",
+        (str(program), line_of(program, "# planted")),
+    )
     (result,) = json.loads(log.read_text())["runs"][0]["results"]
     region = result["locations"][0]["physicalLocation"]["region"]
     assert region["startLine"] == line_of(program, "# planted")

@@ -87,6 +87,7 @@ def test_kernels_are_listed_under_readable_names() -> None:
         ("_ZN1a1bILj3EE1kILb0EfEEvPT0_", "a::b<3u>::k<false,float>"),
         ("_Z1kI3RowLi2EEvT_", "k<Row,2>"),
         ("_Z1kIN1a1bEEvT_", "k<a::b>"),
+        ("_ZN1a1bB2v1B3tagE5ArrayIfE", "a::b"),  # as numba-cuda spells a kernel
         ("_Z1kIDhEvT_", "_Z1kIDhEvT_"),
         ("_Z9k", "_Z9k"),
         ("_Z1kILi", "_Z1kILi"),

@@ -60,6 +60,9 @@ class _Reader:
         if len(name) != length or (name.startswith("_GLOBAL__N") and not self.anonymous):
             raise _Unknown
         self.at += length
+        while self.take("B"):  # a tag behind the name: numba-cuda writes the version of the function there
+            tag_length = int(self.digits())
+            self.at += tag_length
         return name
 
     def name(self, *, is_type: bool = False) -> str:

@@ -32,6 +32,8 @@ int fault(void) {
     return current ? context_of(current)->fault : SUCCESS;
 }
 
+int fault_in(const struct handle *context) { return is_handle(context, CONTEXT) ? ((const struct context *)context->data)->fault : SUCCESS; }
+
 void set_fault(int code) {
     struct handle *current = current_context();
     if (current && !context_of(current)->fault) context_of(current)->fault = code;

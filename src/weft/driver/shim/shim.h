@@ -134,6 +134,8 @@ int device_of_context(struct handle *context);
 int is_device(int which);
 /* Returns the sticky error of the current context. */
 int fault(void);
+/* Returns that of another context. */
+int fault_in(const struct handle *context);
 void set_fault(int code);
 
 /* ---- the server (wire.c) ---------------------------------------------------------------------------------------- */

@@ -48,19 +48,23 @@ int submit(struct handle *stream, const struct work *work) {
     return capturing ? capture_work(stream, work) : run_work(work);
 }
 
+/* A stream that the program made knows its context; the default streams are those of the current one. */
+static enum need needs_context(const struct handle *stream) { return (uintptr_t)stream <= 2 ? CURRENT : INITIALISED; }
+
 static int wait_for_stream(struct handle *stream) {
     if (!is_stream(stream)) return INVALID_HANDLE;
     int barred = stream_waits_in_capture(stream);
-    return barred ? barred : fault();
+    if (barred) return barred;
+    return current_context() ? fault() : fault_in(stream->owner);
 }
 
 EXPORT int cuStreamSynchronize(struct handle *stream) {
-    CALL(CURRENT, stream);
+    CALL(needs_context(stream), stream);
     RETURN(wait_for_stream(stream));
 }
 
 EXPORT int cuStreamQuery(struct handle *stream) {
-    CALL(CURRENT, stream);
+    CALL(needs_context(stream), stream);
     RETURN(wait_for_stream(stream));
 }
 
