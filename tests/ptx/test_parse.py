@@ -260,7 +260,7 @@ def test_comments_and_strings_keep_the_lines_right() -> None:
         "ld.global.v3.f32 {%f0, %f1, %f2}, [%rd1];",
         "ld.mystery.u32 %r1, [%rd1];",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0}, %rd1, %rd2, 1, 1, 1, 0, 0;",
-        "mov.u32 %r1, %clusterid.x;",
+        "mov.u32 %r1, %is_explicit_cluster;",
         ".mystery 5;",
     ],
 )
@@ -288,7 +288,7 @@ def test_only_the_launched_kernel_and_what_it_calls_must_be_supported() -> None:
     assert module.entries() == ("plain", "asks", "calls", "last")
     for name in ("plain", "last"):
         assert len(inline_calls(module, module.functions[name]).body) == 1
-    for name, why in (("asks", "clusters need sm_90"), ("calls", "mystery")):
+    for name, why in (("asks", "clusters of several CTAs"), ("calls", "mystery")):
         with pytest.raises(Unsupported, match=why):
             inline_calls(module, module.functions[name])
 

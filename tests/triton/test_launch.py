@@ -193,9 +193,8 @@ def test_a_chip_is_a_target() -> None:
     assert torch.equal(x, torch.full((16,), 2.0))
 
 
-@pytest.mark.parametrize("gpu", ["h100", "nothing"])
-def test_unsupported_chips_are_refused(gpu: str) -> None:
-    with pytest.raises(UsageError, match="a100"), weft.triton.on(gpu):
+def test_unknown_chips_are_refused() -> None:
+    with pytest.raises(UsageError, match="a100"), weft.triton.on("nothing"):
         pass
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import triton
 
-from weft.core.chips import Chip, chip, chips
+from weft.core.chips import chip, chips
 from weft.core.errors import UsageError
 from weft.core.finding_codes import Severity
 from weft.core.records import Binary, Dim3, Finding, Place, Run, inlining_chain, worst_first
@@ -27,7 +27,6 @@ from .fresh import Fresh
 from .tensors import DeviceCopies, Known
 from .tuned import Tuned
 
-CAPABILITIES = ("8.0", "8.6", "8.9", "9.0", "12.0")
 MOST_PROGRAMS = 64
 """Compiled kernels kept in memory: a test suite has thousands, most of which are launched once."""
 SMALL = 20_000
@@ -59,7 +58,7 @@ class Device:
     def __init__(
         self, name: str, *, tools: Sequence[str] = (), mode: str = "hardware", threads: int | None = None
     ) -> None:
-        self.chip = target_chip(name)
+        self.chip = chip(name)
         self.arch = self.chip.architecture.target
         self.gpu = VirtualGPU(self.chip, mode=mode, threads=threads, most_programs=MOST_PROGRAMS)
         self.tools = tuple(tools)
@@ -158,15 +157,6 @@ def _in_users_file(finding: Finding) -> Finding:
 
 def _users(place: Place | None) -> Place | None:
     return next((at for at in inlining_chain(place) if not at.file.startswith(_LIBRARY)), place)
-
-
-def target_chip(name: str) -> Chip:
-    """Return a GPU of the model that the virtual GPU can represent."""
-    found = chip(name)
-    if found.architecture.capability not in CAPABILITIES:
-        good = ", ".join(each.name for each in chips().values() if each.architecture.capability in CAPABILITIES)
-        raise UsageError(f"{found.title} is {found.architecture.target}; choose one of {good}")
-    return found
 
 
 _active: list[Device] = []
