@@ -11,6 +11,7 @@ print(name, nvml.device_get_name(handle) == name)
 number = driver.cuDeviceGetUuid(0)[1].bytes.hex()
 uuid = nvml.device_get_uuid(handle)
 print("uuid", uuid.startswith("GPU-"), uuid.removeprefix("GPU-").replace("-", "") == number)
+assert nvml.device_get_handle_by_uuid(uuid) == handle == nvml.device_get_handle_by_uuid(uuid.removeprefix("GPU-"))
 total = driver.cuDeviceTotalMem(0)[1]
 result, address = driver.cuMemAlloc(1000)
 memory = nvml.device_get_memory_info_v2(handle)

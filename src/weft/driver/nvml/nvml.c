@@ -11,7 +11,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define MOST 16
-#define DRIVER_VERSION "580.0.weft"
+#define DRIVER_VERSION "580.0.0"
 #define CUDA_VERSION 13000
 
 enum result {
@@ -112,6 +112,15 @@ EXPORT int nvmlSystemGetProcessName(unsigned pid, char *to, unsigned room) {
     return write_text(to, room, name);
 }
 
+struct branch {
+    unsigned version;
+    char name[80];
+};
+
+EXPORT int nvmlSystemGetDriverBranch(struct branch *shown, unsigned room) {
+    return shown ? write_text(shown->name, room < sizeof shown->name ? room : (unsigned)sizeof shown->name, "weft") : INVALID_ARGUMENT;
+}
+
 /* ---- devices: a handle is a place in the table ---- */
 
 static const struct device *device_of(const void *handle) {
@@ -141,8 +150,8 @@ EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, const void **handle) { ret
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, const void **handle) {
     if (!initialised) return UNINITIALIZED;
     if (!uuid || !handle) return INVALID_ARGUMENT;
-    for (unsigned i = 0; i < count; i++)
-        if (strcmp(devices[i].uuid, uuid) == 0) return nvmlDeviceGetHandleByIndex_v2(i, handle);
+    for (unsigned i = 0; i < count; i++) /* with or without its "GPU-" */
+        if (strcmp(devices[i].uuid, uuid) == 0 || strcmp(devices[i].uuid + 4, uuid) == 0) return nvmlDeviceGetHandleByIndex_v2(i, handle);
     return NOT_FOUND;
 }
 
@@ -267,42 +276,4 @@ EXPORT int nvmlDeviceGetComputeMode(const void *handle, unsigned *mode) {
 #define WITHOUT(name)                                                                                                \
     EXPORT int name(const void *handle);                                                                             \
     int name(const void *handle) { return device_of(handle) ? NOT_SUPPORTED : no_device(); }
-WITHOUT(nvmlDeviceGetAccountingMode)
-WITHOUT(nvmlDeviceGetApplicationsClock)
-WITHOUT(nvmlDeviceGetAttributes_v2)
-WITHOUT(nvmlDeviceGetBAR1MemoryInfo)
-WITHOUT(nvmlDeviceGetBoardId)
-WITHOUT(nvmlDeviceGetBoardPartNumber)
-WITHOUT(nvmlDeviceGetBrand)
-WITHOUT(nvmlDeviceGetClockInfo)
-WITHOUT(nvmlDeviceGetComputeRunningProcesses_v3)
-WITHOUT(nvmlDeviceGetCpuAffinity)
-WITHOUT(nvmlDeviceGetCurrPcieLinkGeneration)
-WITHOUT(nvmlDeviceGetCurrPcieLinkWidth)
-WITHOUT(nvmlDeviceGetDisplayActive)
-WITHOUT(nvmlDeviceGetDisplayMode)
-WITHOUT(nvmlDeviceGetEccMode)
-WITHOUT(nvmlDeviceGetEnforcedPowerLimit)
-WITHOUT(nvmlDeviceGetFanSpeed)
-WITHOUT(nvmlDeviceGetFanSpeed_v2)
-WITHOUT(nvmlDeviceGetGraphicsRunningProcesses_v3)
-WITHOUT(nvmlDeviceGetMaxMigDeviceCount)
-WITHOUT(nvmlDeviceGetMaxPcieLinkGeneration)
-WITHOUT(nvmlDeviceGetMaxPcieLinkWidth)
-WITHOUT(nvmlDeviceGetMigMode)
-WITHOUT(nvmlDeviceGetNumFans)
-WITHOUT(nvmlDeviceGetNumGpuCores)
-WITHOUT(nvmlDeviceGetNvLinkState)
-WITHOUT(nvmlDeviceGetP2PStatus)
-WITHOUT(nvmlDeviceGetPcieThroughput)
-WITHOUT(nvmlDeviceGetPerformanceState)
-WITHOUT(nvmlDeviceGetPersistenceMode)
-WITHOUT(nvmlDeviceGetPowerManagementLimit)
-WITHOUT(nvmlDeviceGetPowerUsage)
-WITHOUT(nvmlDeviceGetSerial)
-WITHOUT(nvmlDeviceGetTemperature)
-WITHOUT(nvmlDeviceGetTemperatureV)
-WITHOUT(nvmlDeviceGetTopologyCommonAncestor)
-WITHOUT(nvmlDeviceGetTotalEnergyConsumption)
-WITHOUT(nvmlDeviceGetUtilizationRates)
-WITHOUT(nvmlDeviceGetVbiosVersion)
+#include "without.h"

@@ -211,8 +211,19 @@ static int same_shape(struct handle *old, struct handle *new, struct difference 
     return found->result = a->count == b->count ? 0 : TOPOLOGY_CHANGED;
 }
 
+static int take_objects(struct graph *to, const struct graph *from) {
+    struct graph kept = {0}; /* the new references come first: both may hold the same object */
+    int code = share_objects(&kept, from);
+    drop_objects(code == SUCCESS ? to : &kept);
+    if (code == SUCCESS) {
+        to->objects = kept.objects;
+        to->object_count = kept.object_count;
+    }
+    return code;
+}
+
 static int take_work(struct handle *old, struct handle *new) {
-    int code = SUCCESS;
+    int code = take_objects(graph_of(old), graph_of(new));
     for (size_t at = 0; code == SUCCESS && at < graph_of(new)->count; at++) {
         struct node *before = node_of(graph_of(old)->nodes[at]);
         const struct node *node = node_of(graph_of(new)->nodes[at]);
@@ -225,9 +236,7 @@ static int update(struct handle *exec, struct handle *graph, struct difference *
     *found = (struct difference){0};
     if (!is_handle(exec, EXEC) || !is_handle(graph, GRAPH)) return INVALID_VALUE;
     if (same_shape(exec_of(exec)->graph, graph, found)) return GRAPH_EXEC_UPDATE_FAILURE;
-    drop_objects(graph_of(exec_of(exec)->graph));
-    int code = share_objects(graph_of(exec_of(exec)->graph), graph_of(graph));
-    return code == SUCCESS ? take_work(exec_of(exec)->graph, graph) : code;
+    return take_work(exec_of(exec)->graph, graph);
 }
 
 EXPORT int cuGraphExecUpdate_v2(struct handle *exec, struct handle *graph, struct difference *found) {
