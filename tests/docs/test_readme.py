@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import carry_out
+from tests.driver.nvcc import OPTIONS, find_nvcc
 from weft.cli.main import main
 from weft.store.store import open_store
 
@@ -68,13 +69,13 @@ def run(command: str, folder: Path) -> str:
     return "\n".join(output)
 
 
-def test_the_first_screen_has_five_commands() -> None:
+def test_the_first_screen_has_six_commands() -> None:
     first_words = [" ".join(command.split()[:2]) for command in DOORS.values()]
-    assert first_words == ["weft check", "weft diagnose", "weft profile", "pytest --weft", "weft evolve"]
+    assert first_words == ["weft check", "weft diagnose", "weft profile", "pytest --weft", "weft exec", "weft evolve"]
 
 
 def test_check_diagnose_and_profile(folder: Path) -> None:
-    check, diagnose, profile, _, _ = DOORS.values()
+    check, diagnose, profile, *_ = DOORS.values()
     assert re.search(r"^ERROR SUMMARY: [1-9]\d* errors", run(check, folder), re.MULTILINE)
     kernel = folder / "kernel.cu"
     line = kernel.read_text().partition(WRONG)[0].count("\n") + 1
@@ -91,6 +92,20 @@ def test_pytest(folder: Path) -> None:
     (command,) = [command for command in DOORS.values() if command.startswith("pytest")]
     printed = run(command, folder)
     assert "virtual l4" in printed and "1 passed" in printed, printed
+
+
+def test_a_program(folder: Path) -> None:
+    """A program of nvcc; tests/driver runs Python clients."""
+    (command,) = [command for command in DOORS.values() if command.startswith("weft exec")]
+    page = (ROOT / "docs" / "howto" / "run_a_cuda_program.md").read_text()
+    (source,) = re.findall(r"^```cuda\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (folder / "fill.cu").write_text(source)
+    nvcc = find_nvcc()
+    assert nvcc is not None, "requirements-dev.txt has nvcc; it needs g++"
+    subprocess.run([nvcc, *OPTIONS, "-o", folder / "a.out", "fill.cu"], cwd=folder, check=True)
+    printed = run(command, folder)
+    line = source.partition("if (i <= n)")[0].count("\n") + 1
+    assert re.search(rf"fill: M101 .* · fill.cu:{line} ", printed) and "cudaErrorIllegalAddress" in printed, printed
 
 
 def test_a_search_that_is_interrupted(folder: Path) -> None:
