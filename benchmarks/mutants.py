@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, metavar="K", help="each K-th mutant of each rung")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts")
     parser.add_argument("--no-policies", action="store_true", help="without the three other policies")
+    parser.add_argument("--repair", action="store_true", help="as weft diagnose --repair; use another file of rows")
     parser.add_argument("--originals", action="store_true", help="the unmodified rungs alone")
     parser.add_argument("--report", action="store_true", help="report on the existing rows; nothing is run")
     parser.add_argument("--figure", type=Path, help="draw kill rates by policy and class")
@@ -69,7 +70,7 @@ def main() -> None:
         chosen = stratified(ladder_sample(LABELS), rungs, options.every)
         part, parts = map(int, options.shard.split("/"))
         if not options.originals:
-            run(chosen[part - 1 :: parts], options.rows, policies)
+            run(chosen[part - 1 :: parts], options.rows, policies, repair=options.repair)
         run_originals(rungs[part - 1 :: parts], options.rows, policies)
     rows = read_rows(options.rows)
     if options.figure is not None:
@@ -94,7 +95,7 @@ def read_rows(path: Path) -> list[Row]:
     return list({row["id"]: row for row in rows}.values())
 
 
-def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str]) -> None:
+def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str], *, repair: bool = False) -> None:
     """Run every mutant without a row of this source; only the policies if only they are missing."""
     done = {(row["id"], row["source"]): row for row in read_rows(path)}
     originals: dict[str, Original] = {}
@@ -111,13 +112,15 @@ def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str]) -> None
                 candidate = write_mutant(each.mutant, original.candidate, Path(folder))
                 row = {**known, "policies": _filled(known, policies, candidate, original.supports)}
             else:
-                tried = try_one(original, each, Path(folder), policies)
+                tried = try_one(original, each, Path(folder), policies, repair=repair)
                 row = {"id": each.mutant.id, "source": digest, **tried}
             append_row(path, row)
             print(f"{number}/{len(chosen)} {_told(row)}", flush=True)
 
 
-def try_one(original: Original, labelled: Labelled, folder: Path, policies: Sequence[str] = ()) -> Row:
+def try_one(
+    original: Original, labelled: Labelled, folder: Path, policies: Sequence[str] = (), *, repair: bool = False
+) -> Row:
     """Judge one mutant by the diagnosis and the policies; return its row."""
     mutant = labelled.mutant
     row: Row = {
@@ -135,7 +138,7 @@ def try_one(original: Original, labelled: Labelled, folder: Path, policies: Sequ
     if build is not Build.DIFFERENT:
         return {**row, "outcome": "refused" if build is Build.REFUSED else "same PTX"}
     wall, busy = time.perf_counter(), cpu_seconds()
-    diagnosis = diagnose(candidate, original.supports)
+    diagnosis = diagnose(candidate, original.supports, repair=repair)
     row |= {"seconds": cpu_seconds() - busy, "wall_seconds": time.perf_counter() - wall}
     status = diagnosis.verdict.status
     if status is Status.COMPILE_ERROR:

@@ -202,20 +202,26 @@ def kept(folder: Path) -> dict[str, Counts]:
 
 
 def run_programs(folder: Path, seconds: int) -> tuple[int, list[str]]:
-    """Compile each program with either runtime and run it; return how many ran, and those that were not right."""
+    """Compile each program with either runtime and run it; return how many ran, and those that were not right.
+
+    `a_other.cu` is the second file of the program `a.cu`.
+    """
     ran, wrong = 0, []
-    for source in sorted(folder.glob("*.cu")):
+    for source in sorted(path for path in folder.glob("*.cu") if not path.stem.endswith("_other")):
+        sources = [str(path) for path in (source, *folder.glob(f"{source.stem}_other.cu"))]
         for runtime in ("static", "shared"):
             with tempfile.TemporaryDirectory() as made:
                 program = Path(made) / source.stem
-                line = ["nvcc", "-arch=sm_89", "-rdc=true", "-cudart", runtime, "-o", str(program), str(source)]
+                line = ["nvcc", "-arch=sm_89", "-rdc=true", "-cudart", runtime, "-o", str(program), *sources]
                 subprocess.run(line, check=True, capture_output=True)
-                done = subprocess.run(
-                    [sys.executable, "-m", "weft", "exec", str(program)], capture_output=True, timeout=seconds
-                )
+                try:
+                    command = [sys.executable, "-m", "weft", "exec", str(program)]
+                    end = f"exit code {subprocess.run(command, capture_output=True, timeout=seconds).returncode}"
+                except subprocess.TimeoutExpired:
+                    end = f"not done after {seconds} s"
             ran += 1
-            if done.returncode != 0:
-                wrong.append(f"{source.stem} ({runtime}): exit code {done.returncode}")
+            if end != "exit code 0":
+                wrong.append(f"{source.stem} ({runtime}): {end}")
     return ran, wrong
 
 
