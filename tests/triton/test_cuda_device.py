@@ -1,5 +1,6 @@
 """`cuda=True` and `weft triton`: PyTorch has the device cuda:0, and everything is undone afterwards."""
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from torch.utils._triton import has_triton
 
 import weft.triton
 from tests.triton.form_kernels import double_up
@@ -20,6 +22,15 @@ CUDA = torch.device("cuda", 0)
 def cuda() -> Iterator[None]:
     with weft.triton.on("l4", cuda=True):
         yield
+
+
+def test_pytorch_asks_again_whether_triton_works() -> None:
+    """Its answer is cached; the first may be from before there was a device."""
+    importlib.import_module("torch._inductor.config")
+    assert not has_triton()
+    with weft.triton.on("l4", cuda=True):
+        assert has_triton()
+    assert not has_triton()
 
 
 @pytest.mark.usefixtures("cuda")

@@ -16,7 +16,7 @@ import torch
 from .cuda_memory import allocate
 from .stand_ins import patched
 
-_INTERFACE = "torch._dynamo.device_interface"
+_INTERFACE, _TRITON = "torch._dynamo.device_interface", "torch.utils._triton"
 _CONFIG, _BENCHMARKING = "torch._inductor.config", "torch._inductor.runtime.benchmarking"
 _SETTINGS: Mapping[str, Any] = {
     "deterministic": True,
@@ -58,6 +58,15 @@ def _prepare(stack: ExitStack, estimate: Estimate) -> None:
         stack.enter_context(patched(benchmarker, {"benchmark_gpu": lambda _, work, *args, **kwargs: estimate(work)}))
     stack.enter_context(patched(interface, {"caching_worker_device_properties": {}}))
     stack.enter_context(patched(interface.CudaInterface, _current(interface.CudaInterface)))
+    _forget_answers()
+    stack.callback(_forget_answers)
+
+
+def _forget_answers() -> None:
+    """Empty the caches of has_triton() and its like, which keep their first answer: the device was another then."""
+    for function in vars(importlib.import_module(_TRITON)).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
 
 
 def _current(interface: Any) -> dict[str, Any]:
