@@ -63,7 +63,7 @@ def _prepare(stack: ExitStack, estimate: Estimate) -> None:
 
 
 def _forget_answers() -> None:
-    """Empty the caches of has_triton() and similar functions, which keep their first answer: the device was another then."""
+    """Empty the caches of has_triton() and similar functions: they keep the answer for the device before."""
     for function in vars(importlib.import_module(_TRITON)).values():
         if hasattr(function, "cache_clear"):
             function.cache_clear()
