@@ -35,7 +35,8 @@ from weft.core.errors import WeftError
 from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
-from weft.judge.judge import LIMITS, Judging, Policy, call_of
+from weft.judge.judge import Policy, call_of
+from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Watch
 from weft.judge.select import Choice, Supports, find_candidate, followed, hide_seeds, plan

@@ -35,6 +35,7 @@ def report(rows: Sequence[Row]) -> Row:
         **_rates(counted),
         **{f"heldout_{name}": rate for name, rate in _rates([row for row in counted if row["held_out"]]).items()},
         "heldout_total": sum(row["held_out"] for row in counted),
+        **_repair_rates([row for row in counted if row.get("repairs") is not None]),
         "false_alarms": sum(row["alarm"] for row in originals),
         "correct_runs": sum(row["judged"] for row in originals),
         "seconds_per_mutant": round(mean(seconds), 2) if seconds else None,
@@ -87,6 +88,14 @@ def _rates(rows: Sequence[Row]) -> dict[str, float | None]:
     return {
         name: _share(rows, lambda row, field=field: row["outcome"] == "killed" and (field == "killed" or row[field]))
         for name, field in RATES.items()
+    }
+
+
+def _repair_rates(rows: Sequence[Row]) -> Row:
+    """Return how many mutants a verified edit repairs, and the line rate of the same diagnoses without edits."""
+    return {
+        "repaired_rate": _share(rows, lambda row: bool(row["repairs"])),
+        "line_rate_without_repairs": _share(rows, lambda row: row["line_right_unrepaired"]),
     }
 
 

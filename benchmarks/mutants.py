@@ -1,6 +1,6 @@
 """Diagnoses hundreds of one-line mistakes in right kernels: is each found, and is its stage, line and cause named?
 
-    python benchmarks/mutants.py [--every 3] [--shard 1/4] [--only scalar --only wmma] [--no-policies] [--rows FILE]
+    python benchmarks/mutants.py [--every 3] [--shard 1/4] [--only scalar] [--tuning] [--no-policies] [--rows FILE]
     python benchmarks/mutants.py --originals
     python benchmarks/mutants.py --report [--figure docs/reference/mutants.svg]
 
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from weft.core.status import Status
 from weft.diagnose.conclusion import cure_place_of, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
+from weft.diagnose.suspects import suspects
 from weft.judge.candidate import Candidate
 from weft.judge.select import Supports, find_candidate
 from weft.kernels.ladder import RUNGS
@@ -59,6 +61,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, metavar="K", help="each K-th mutant of each rung")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts")
     parser.add_argument("--no-policies", action="store_true", help="without the three other policies")
+    parser.add_argument("--tuning", action="store_true", help="without held-out mutants: for work on the diagnosis")
     parser.add_argument("--repair", action="store_true", help="as weft diagnose --repair; use another file of rows")
     parser.add_argument("--originals", action="store_true", help="the unmodified rungs alone")
     parser.add_argument("--report", action="store_true", help="report on the existing rows; nothing is run")
@@ -67,7 +70,8 @@ def main() -> None:
     rungs = options.only or [name for name in RUNGS if name not in LEFT_OUT]
     policies = () if options.no_policies else tuple(POLICIES)
     if not options.report:
-        chosen = stratified(ladder_sample(LABELS), rungs, options.every)
+        sample = [each for each in ladder_sample(LABELS) if not (options.tuning and each.held_out)]
+        chosen = stratified(sample, rungs, options.every)
         part, parts = map(int, options.shard.split("/"))
         if not options.originals:
             run(chosen[part - 1 :: parts], options.rows, policies, repair=options.repair)
@@ -173,6 +177,9 @@ def answer(diagnosis: Diagnosis, stem: str, stages: Sequence[str], is_near: Call
     killed = not diagnosis.healthy and diagnosis.verdict.status is not Status.UNSUPPORTED
     told = [at for place in (place_of(diagnosis), cure_place_of(diagnosis)) for at in inlining_chain(place)]
     lines = sorted({place.line for place in told if Path(place.file).stem == stem})
+    without = replace(diagnosis, repairs=())
+    unrepaired = [at for place in (place_of(without), cure_place_of(without)) for at in inlining_chain(place)]
+    three = [at for each in suspects(diagnosis) for at in inlining_chain(each.place) if Path(at.file).stem == stem]
     signature = diagnosis.signatures[0] if diagnosis.signatures else None
     named = signature.name if signature is not None and signature.rank >= SAID else ""
     cause = diagnosis.causes[0].code if diagnosis.causes else ""
@@ -186,11 +193,13 @@ def answer(diagnosis: Diagnosis, stem: str, stages: Sequence[str], is_near: Call
         "stage_right": killed and stage_of(diagnosis) in stages,
         "said_lines": lines,
         "line_right": killed and any(map(is_near, lines)),
+        "line_right_unrepaired": killed and any(is_near(at.line) for at in unrepaired if Path(at.file).stem == stem),
         "origin_lines": [place.line for place in diagnosis.origins],
-        "line_among_three": killed and any(map(is_near, (*lines, *(at.line for at in diagnosis.origins)))),
+        "line_among_three": killed and any(is_near(at.line) for at in three),
         "signature": named,
         "cause": cause,
         "named": killed and bool(named or cause),
+        "repairs": [[repair.place.line, repair.words] for repair in diagnosis.repairs],
     }
 
 

@@ -1,60 +1,57 @@
 """Test suites of CUDA clients, unmodified, under `weft exec`: how many of their tests pass, and why the others do not.
 
     python benchmarks/programs.py --cuda-core CHECKOUT --cupy CHECKOUT --pycuda CHECKOUT --numba CHECKOUT
-        [--sample 0.1] [--programs FOLDER] [--seconds 600] [--jobs 1] [--results FOLDER] [--write]
+        [--sample 0.1] [--tests-per-file N] [--group 1] [--only PATTERN] [--tools all] [--seconds 600]
+        [--test-seconds 200] [--programs FOLDER] [--jobs 1] [--results FOLDER] [--resume] [--write]
 
-CHECKOUT is a folder with the client's sources; numba-cuda has its tests in the package. Each test file is one run of
-`weft exec --keep-going --findings report python -m pytest FILE`, with memcheck and synccheck. --sample takes every n-th
-file of a suite. --programs is a folder of CUDA programs (*.cu) that check themselves; each is compiled by nvcc with the
-static and with the shared runtime. Progress goes to stderr; the last line of stdout is one JSON object. --write makes
-docs/reference/programs.md of all that is in the folder of results.
+CHECKOUT is a folder with the client's sources; numba-cuda has its tests in the package. Each --group of test files is
+one run of `weft exec --keep-going --findings report python -m pytest FILES`, with memcheck and synccheck. --sample
+takes every n-th file of a suite. --programs is a folder with checkouts of public CUDA programs (public_programs.py says
+which). Progress goes to stderr; the last line of stdout is one JSON object. --write makes docs/reference/programs.md of
+all that is in the folder of results. CuPy and PyCUDA call nvcc: CUDA_PATH and PATH must name it.
 """
 
 import argparse
-import collections
 import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from programs_page import ENDED, Counts, count, kept, page
+from public_programs import run_all
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "programs.md"
 
 CUDA_CORE = """test_context test_device test_event test_launcher test_linker test_memory test_module test_program
-    test_stream test_utils test_strided_layout test_object_protocols test_host test_helpers""".split()
-CUPY = """core_tests/test_raw core_tests/test_elementwise core_tests/test_userkernel core_tests/test_reduction
-    core_tests/test_ndarray_reduction core_tests/test_ndarray_unary_op creation_tests/test_basic
-    creation_tests/test_ranges
-    indexing_tests/test_indexing logic_tests/test_comparison manipulation_tests/test_shape manipulation_tests/test_join
-    math_tests/test_rounding math_tests/test_explog sorting_tests/test_sort sorting_tests/test_search""".split()
-
-STRIPPED = "a CUDA runtime in a stripped file (cuda.bindings.runtime)"
-MACHINE_CODE = "a library of machine code (cuBLAS, cuFFT …)"
-LEFT_OUT = (STRIPPED, MACHINE_CODE)
-"""Not counted in the rate; their number is on the page."""
-
-REASONS = (
-    (r"lib(cublas|cusolver|cufft|curand|cusparse|cudnn|cutensor|nccl|cudss)\S*so", MACHINE_CODE),
-    (r"nvml", "NVML"),
-    (r"texture|surface|cuArray|mipmap", "textures and arrays"),
-    (r"\bipc|cuIpc", "IPC between processes"),
-    (r"graph|capture", "graphs and capture"),
-    (r"cluster", "clusters"),
-    (r"ModuleNotFoundError|ImportError|No module named|FileNotFoundError", "something is not installed"),
-    (r"NOT_SUPPORTED|\b801\b|NotSupported", "an entry point or a use of it that is refused (801)"),
-    (r"NO_BINARY_FOR_GPU|\b209\b", "machine code without PTX (209)"),
-    (r"Regex pattern did not match", "another text than the test expects"),
-)
-"""Text of a failure → reason, in this order."""
+    test_stream test_utils test_strided_layout test_object_protocols test_host test_helpers test_cuda_utils
+    test_enum_coverage test_managed_memory_warning test_memory_peer_access test_memory_peer_access_utils
+    test_program_compile_cache test_utils_dlpack memory/test_copy_batch memory/test_copy_batch_options
+    memory/test_copy_single_options memory/test_managed_ops graph/test_graph_builder
+    graph/test_graph_builder_conditional graph/test_graph_definition graph/test_graph_definition_errors
+    graph/test_graph_definition_integration graph/test_graph_definition_lifetime graph/test_graph_definition_mutation
+    graph/test_graph_memory_resource graph/test_graph_node_update graph/test_graph_update graph/test_options""".split()
+"""Without IPC, textures, green contexts, graphics, checkpoints, NVML (system), examples, Cython, device launches."""
+CUPY = """core_tests/test_elementwise core_tests/test_userkernel core_tests/test_reduction
+    core_tests/test_ndarray_reduction core_tests/test_ndarray_unary_op core_tests/test_ndarray_adv_indexing
+    core_tests/test_ndarray_copy_and_view core_tests/test_cub_reduction core_tests/test_internal core_tests/test_ndarray
+    creation_tests/test_basic creation_tests/test_ranges creation_tests/test_from_data
+    indexing_tests/test_indexing indexing_tests/test_generate indexing_tests/test_insert
+    logic_tests/test_comparison logic_tests/test_truth manipulation_tests/test_shape manipulation_tests/test_join
+    manipulation_tests/test_dims manipulation_tests/test_transpose manipulation_tests/test_tiling
+    manipulation_tests/test_rearrange math_tests/test_rounding math_tests/test_explog math_tests/test_arithmetic
+    math_tests/test_trigonometric math_tests/test_sumprod sorting_tests/test_sort sorting_tests/test_search
+    core_tests/test_raw""".split()
 
 
 @dataclass(frozen=True)
@@ -67,36 +64,8 @@ class Suite:
     variables: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     """Of pytest."""
-
-
-@dataclass
-class Counts:
-    """What happened to the tests of a suite."""
-
-    passed: int = 0
-    skipped: int = 0
-    reasons: collections.Counter[str] = field(default_factory=collections.Counter)
-    failed: list[tuple[str, str]] = field(default_factory=list)
-    refusals: collections.Counter[str] = field(default_factory=collections.Counter)
-    findings: list[str] = field(default_factory=list)
-    launches: int = 0
-    files: int = 0
-
-    @property
-    def failures(self) -> int:
-        """Return how many tests did not pass."""
-        return sum(self.reasons.values())
-
-    @property
-    def needed(self) -> int:
-        """Return how many of them needed what Weft does not claim: a stripped runtime, a library of machine code."""
-        return sum(number for reason, number in self.reasons.items() if reason in LEFT_OUT)
-
-    @property
-    def rate(self) -> float:
-        """Return the share of tests that passed, of those that were not skipped and need no stripped runtime."""
-        ran = self.passed + self.failures - self.needed
-        return self.passed / ran if ran else 0.0
+    options: tuple[str, ...] = ()
+    """Of weft exec."""
 
 
 def suites(options: argparse.Namespace) -> Iterator[Suite]:
@@ -112,11 +81,21 @@ def suites(options: argparse.Namespace) -> Iterator[Suite]:
         folder = Path(spec.submodule_search_locations[0]) / "numba" / "cuda" / "tests"
         found = tuple(sorted([*folder.glob("cudadrv/test_*.py"), *folder.glob("cudapy/test_*.py")]))
         # Tests of the package are found by name: numba's parts are in two folders. The fixtures are in the checkout.
-        options_of_pytest = ("--import-mode=importlib", "-p", "conftest", "--pyargs")
+        options_of_pytest = (
+            "--import-mode=importlib",
+            "-o",
+            "consider_namespace_packages=true",
+            "-p",
+            "conftest",
+            "--pyargs",
+        )
         yield Suite("numba_cuda", found, folder, {"PYTHONPATH": f"{options.numba}/testing"}, options_of_pytest)
     if options.pycuda:
         folder = Path(options.pycuda) / "test"
-        yield Suite("pycuda", tuple(sorted(folder.glob("test_*.py"))), folder, {"PYTHONPATH": options.pycuda_site})
+        found = tuple(sorted(folder.glob("test_*.py")))
+        # Its tests of 2^32 elements skip themselves on a GPU with less memory.
+        small = ("--memory", "4")
+        yield Suite("pycuda", found, folder, {"PYTHONPATH": options.pycuda_site}, options=small)
     if options.cupy:
         folder = Path(options.cupy) / "tests"
         yield Suite(
@@ -124,148 +103,126 @@ def suites(options: argparse.Namespace) -> Iterator[Suite]:
         )
 
 
-def run_file(suite: Suite, file: Path, seconds: int) -> tuple[Path | None, dict[str, Any]]:
-    """Run one file; return pytest's XML (None if there is none) and the record of `weft exec`."""
-    folder = Path(tempfile.mkdtemp(prefix="weft-programs-"))
-    report, record = folder / "junit.xml", folder / "run.json"
-    command = [sys.executable, "-m", "weft", "exec", "--keep-going", "--findings", "report", "--json", str(record)]
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}", *suite.arguments]
-    tests = f"numba.cuda.tests.{file.parent.name}.{file.stem}" if suite.name == "numba_cuda" else str(file)
-    command += [sys.executable, "-m", "pytest", *options, tests]
-    paths = [suite.variables.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")]
-    variables = os.environ | suite.variables | {"PYTHONPATH": ":".join(filter(None, paths))}
-    try:
-        subprocess.run(command, cwd=suite.folder, env=variables, timeout=seconds, capture_output=True)
-    except subprocess.TimeoutExpired:
-        return None, {}
-    found = json.loads(record.read_text()) if record.exists() else {}
-    return (report if report.exists() else None), found
+def run_files(suite: Suite, files: Sequence[Path], options: argparse.Namespace) -> list[Any]:
+    """Run files in one process; return their rows: of tests, and of each run of `weft exec`.
+
+    A test that crashes the process or does not end is one failed test: pytest is started again behind it.
+    """
+    folder = options.results / suite.name
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = folder / f"{files[0].parent.name}.{files[0].stem}.jsonl"
+    if rows.exists() and options.resume and any('"finished"' in line for line in rows.open()):
+        return [json.loads(line) for line in rows.read_text().splitlines()]
+    rows.unlink(missing_ok=True)
+    log = rows.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    tests = [name_of(suite, file) for file in files]
+    paths = [suite.variables.get("PYTHONPATH", ""), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    variables = os.environ | suite.variables | {"PYTHONPATH": ":".join(filter(None, paths)), "WEFT_ROWS": str(rows)}
+    variables["WEFT_TESTS_PER_FILE"] = str(options.tests_per_file)
+    started = time.monotonic()
+    for _ in range(LIVES):
+        with tempfile.TemporaryDirectory(prefix="weft-programs-") as made:
+            record = Path(made) / "run.json"
+            command = [
+                sys.executable,
+                "-m",
+                "weft",
+                "exec",
+                "--keep-going",
+                "--findings",
+                "report",
+                "--json",
+                str(record),
+            ]
+            command += [
+                *(["--tools", options.tools] if options.tools else []),
+                *suite.options,
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+            ]
+            command += [
+                "--continue-on-collection-errors",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+                "-p",
+                "programs_rows",
+                *suite.arguments,
+                *tests,
+            ]
+            left = options.seconds - (time.monotonic() - started)
+            end = watch(command, rows, log, (left, options.test_seconds), cwd=suite.folder, env=variables)
+            found = json.loads(record.read_text()) if record.exists() else {}
+        with rows.open("a") as lines:
+            lines.write(json.dumps({"run": found, "end": end}) + "\n")
+        if end in (ENDED, OUT_OF_TIME) or not running(rows):
+            break
+    with rows.open("a") as lines:
+        lines.write(json.dumps({"finished": True, "seconds": round(time.monotonic() - started, 1)}) + "\n")
+    return [json.loads(line) for line in rows.read_text().splitlines()]
 
 
-def reason_of(message: str, stripped: bool) -> str:
-    """Return the reason of a failure by its message. `stripped`: a runtime in a stripped file was refused."""
-    if stripped and "cudaErrorSymbolNotFound" in message:
-        return STRIPPED
-    found = (reason for pattern, reason in REASONS if re.search(pattern, message, re.IGNORECASE))
-    return next(found, "another reason")
+def name_of(suite: Suite, file: Path) -> str:
+    """Return what pytest calls a file."""
+    return f"numba.cuda.tests.{file.parent.name}.{file.stem}" if suite.name == "numba_cuda" else str(file)
 
 
-def count(counts: Counts, file: Path, report: Path | None, record: dict[str, Any]) -> None:
-    """Add the tests of one file."""
-    counts.files += 1
-    counts.launches += record.get("launches", 0)
-    counts.findings += [f"{row['kernel']}: {row['text']}" for row in record.get("findings", ())]
-    for row in record.get("refused", ()):
-        counts.refusals[re.sub(r"\S*/(?=\S)", "", row["what"])] += row["times"]
-    if report is None:
-        counts.reasons["the file did not end (time, or a crash)"] += 1
-        counts.failed.append((file.stem, "the file did not end"))
-        return
-    stripped = any(row["what"].startswith("the CUDA runtime in ") for row in record.get("refused", ()))
-    for case in ElementTree.parse(report).iter("testcase"):
-        if case.find("skipped") is not None:
-            counts.skipped += 1
-        elif (wrong := case.find("failure")) is not None or (wrong := case.find("error")) is not None:
-            message = wrong.get("message") or ""
-            reason = reason_of(message, stripped)
-            counts.reasons[reason] += 1
-            counts.failed.append((f"{file.stem}::{case.get('name')}", f"{reason}: {' '.join(message.split())[:120]}"))
-        else:
-            counts.passed += 1
+LIVES = 12
+"""How often files are started: tests that crash or do not end, and one."""
+OUT_OF_TIME = "the file's time is over"
+
+
+def running(rows: Path) -> str:
+    """Return the test that began and has not ended, if there is one."""
+    last = {}
+    for line in rows.read_text().splitlines() if rows.exists() else []:
+        row = json.loads(line)
+        if "test" in row:
+            last = row
+    return "" if not last or "end" in last else last["test"]
+
+
+def watch(command: list[str], rows: Path, log: Path, limits: tuple[float, float], **where: Any) -> str:
+    """Run a command until it ends, or until the file or one test is out of time; return which."""
+    of_file, of_test = limits
+    started = time.monotonic()
+    with log.open("a") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **where)
+        try:
+            while process.poll() is None:
+                time.sleep(0.2)
+                now = time.monotonic()
+                if now - started > of_file:
+                    return OUT_OF_TIME
+                quiet = time.time() - rows.stat().st_mtime if rows.exists() else now - started
+                if quiet > of_test and running(rows):
+                    return f"not done after {of_test:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    return ENDED if process.returncode in (0, 1, 2, 3, 5) else f"the process ended with {process.returncode}"
 
 
 def run_suite(suite: Suite, options: argparse.Namespace) -> Counts:
     """Run a suite's files, some at a time."""
     counts, every = Counts(), max(1, round(1 / options.sample))
     files = suite.files if len(suite.files) < 2 * every else suite.files[::every]
+    if options.only:
+        files = tuple(file for file in files if re.search(options.only, str(file)))
     started = time.monotonic()
+    groups = [files[at : at + options.group] for at in range(0, len(files), options.group)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        for file, (report, record) in zip(
-            files, pool.map(lambda f: run_file(suite, f, options.seconds), files), strict=True
-        ):
-            count(counts, file, report, record)
+        for group, rows in zip(groups, pool.map(lambda g: run_files(suite, g, options), groups), strict=True):
+            count(counts, rows)
             spent = time.monotonic() - started
             sums = f"{counts.passed} passed, {counts.failures} failed, {counts.skipped} skipped"
-            print(f"{suite.name} {file.stem}: {sums}, {spent:.0f} s", file=sys.stderr, flush=True)
-            (options.results / f"{suite.name}.json").write_text(json.dumps(vars(counts), indent=1))
+            print(f"{suite.name} … {group[-1].stem}: {sums}, {spent:.0f} s", file=sys.stderr, flush=True)
     return counts
-
-
-def kept(folder: Path) -> dict[str, Counts]:
-    """Return what the runs into this folder counted."""
-    found = {}
-    for file in sorted(folder.glob("*.json")):
-        row = json.loads(file.read_text())
-        row |= {name: collections.Counter(row[name]) for name in ("reasons", "refusals")}
-        found[file.stem] = Counts(**row)
-    return found
-
-
-def run_programs(folder: Path, seconds: int) -> tuple[int, list[str]]:
-    """Compile each program with either runtime and run it; return how many ran, and those that were not right.
-
-    `a_other.cu` is the second file of the program `a.cu`.
-    """
-    ran, wrong = 0, []
-    for source in sorted(path for path in folder.glob("*.cu") if not path.stem.endswith("_other")):
-        sources = [str(path) for path in (source, *folder.glob(f"{source.stem}_other.cu"))]
-        for runtime in ("static", "shared"):
-            with tempfile.TemporaryDirectory() as made:
-                program = Path(made) / source.stem
-                line = ["nvcc", "-arch=sm_89", "-rdc=true", "-cudart", runtime, "-o", str(program), *sources]
-                subprocess.run(line, check=True, capture_output=True)
-                try:
-                    command = [sys.executable, "-m", "weft", "exec", str(program)]
-                    end = f"exit code {subprocess.run(command, capture_output=True, timeout=seconds).returncode}"
-                except subprocess.TimeoutExpired:
-                    end = f"not done after {seconds} s"
-            ran += 1
-            if end != "exit code 0":
-                wrong.append(f"{source.stem} ({runtime}): {end}")
-    return ran, wrong
-
-
-def page(
-    results: dict[str, Counts],
-    versions: Sequence[str],
-    programs: int,
-    wrong: Sequence[str],
-    options: argparse.Namespace,
-) -> str:
-    """Return docs/reference/programs.md."""
-    lines = [
-        "# Test suites of CUDA clients under `weft exec`",
-        "",
-        "Made by `python benchmarks/programs.py … --write`. The suites are unmodified. A test passes by its own",
-        f"assertion: nothing was compared with a GPU. memcheck and synccheck are on. {', '.join(versions)}.",
-        "The rate leaves out tests that are skipped, that need a CUDA runtime in a stripped file, or a library of",
-        "machine code. A file that does not end in its time counts as one failed test: what its tests do is not known.",
-        *([options.note] if options.note else []),
-        "",
-        "| suite | files | passed | failed | of them left out | skipped | rate | launches |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, counts in results.items():
-        row = [name, counts.files, counts.passed, counts.failures, counts.needed, counts.skipped, f"{counts.rate:.1%}"]
-        lines.append(f"| {' | '.join(map(str, row))} | {counts.launches} |")
-    if programs:
-        lines += ["", f"Programs of nvcc, static and shared runtime: {programs - len(wrong)} of {programs} right."]
-        lines += [f"- {row}" for row in wrong]
-    for name, counts in results.items():
-        lines += ["", f"## {name}: reasons", "", "| reason | tests |", "|---|---|"]
-        lines += [f"| {reason} | {number} |" for reason, number in counts.reasons.most_common()]
-        lines += [
-            "",
-            "Refused: "
-            + ("; ".join(f"`{what}` {number}×" for what, number in counts.refusals.most_common(12)) or "nothing")
-            + ".",
-        ]
-        lines += ["", "Findings: " + (str(len(counts.findings)) if counts.findings else "none") + "."]
-        lines += [f"- {row[:300]}" for row in counts.findings]
-        shown = [(test, why) for test, why in counts.failed if not why.startswith(LEFT_OUT)]
-        lines += ["", "Failed tests, without those left out:"] if shown else []
-        lines += [f"- `{test}`: {why}" for test, why in shown]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def main() -> None:
@@ -277,26 +234,33 @@ def main() -> None:
         "--pycuda-site", default="", help="folder in which PyCUDA is installed, if this environment has none"
     )
     parser.add_argument("--numba", help="checkout of numba-cuda (its tests are those in the installed package)")
-    parser.add_argument("--programs", type=Path, help="folder of CUDA programs that check themselves")
+    parser.add_argument("--programs", type=Path, help="folder of checkouts of public programs")
     parser.add_argument("--sample", type=float, default=1.0, help="share of a suite's files")
-    parser.add_argument("--seconds", type=int, default=600, help="for each file")
+    parser.add_argument("--group", type=int, default=1, help="files in one process")
+    parser.add_argument("--seconds", type=int, default=600, help="for each process")
+    parser.add_argument("--test-seconds", type=float, default=200, help="for each test")
+    parser.add_argument("--tests-per-file", type=int, default=0, help="a sample of each file's tests")
+    parser.add_argument("--only", default="", help="files whose path has this pattern")
+    parser.add_argument("--tools", default="", help="optional checkers, as for weft exec")
+    parser.add_argument("--resume", action="store_true", help="leave out files that have their rows in --results")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--results", type=Path, default=Path("programs_results"), help="folder of a file per suite")
     parser.add_argument("--note", default="", help="a sentence for the page: which part of the suites ran, and where")
     parser.add_argument("--write", action="store_true", help="write docs/reference/programs.md")
     options = parser.parse_args()
+    options.results = options.results.resolve()
     options.results.mkdir(parents=True, exist_ok=True)
     for suite in suites(options):
         run_suite(suite, options)
     results = kept(options.results)
-    programs, wrong = run_programs(options.programs, options.seconds) if options.programs else (0, [])
+    programs = run_all(options.programs, options) if options.programs else []
     if options.write:
-        from importlib.metadata import version
-
         names = [f"{name} {version(name)}" for name in ("cuda-core", "numba-cuda", "cupy-cuda13x")]
-        PAGE.write_text(page(results, names, programs, wrong, options))
+        PAGE.write_text(page(results, programs, names, options.note))
     rates = {f"{name}_rate": round(counts.rate, 4) for name, counts in results.items()}
-    print(json.dumps({**rates, "programs": programs, "programs_right": programs - len(wrong), "wrong": wrong}))
+    right = sum(each.end == "right" for each in programs)
+    wrong = [each.name for each in programs if each.end == "wrong"]
+    print(json.dumps({**rates, "programs": len(programs), "programs_right": right, "wrong": wrong}))
 
 
 if __name__ == "__main__":

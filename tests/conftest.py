@@ -17,6 +17,9 @@ settings.load_profile("weft")
 # Lines of progress depend on the speed of the machine; tests of progress turn them on.
 os.environ.setdefault("WEFT_PROGRESS", "0")
 
+# Tests run in parallel already; two processes would compile the same kernel twice. tests/judge/test_ahead.py has more.
+os.environ.setdefault("WEFT_JOBS", "1")
+
 TOGETHER = {
     "tests/benchmarks/test_model_accuracy.py",
     "tests/evolve/test_llm_search.py",

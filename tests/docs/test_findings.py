@@ -52,19 +52,24 @@ def marked_line(text: str, code: str) -> int:
     return number + 1 if "on the next line" in line else number
 
 
-def run(file: Path, tool: str, *, schedule: int = 0) -> Run:
-    gpu = VirtualGPU(threads=1, schedule=schedule)
+def run(file: Path, tool: str, *, schedule: int = 0, gpu_name: str = "") -> Run:
+    gpu = VirtualGPU(gpu_name, threads=1, schedule=schedule)
     watch = watch_for([] if tool == "kernel" else [tool])
-    return load(file).run(gpu, watch=watch, max_steps=_STEPS).run
+    return load(file, arch=gpu.arch).run(gpu, watch=watch, max_steps=_STEPS).run
 
 
-def shown_by(tool: str, file: Path) -> tuple[Finding, ...]:
+def gpu_of(command: list[str]) -> str:
+    """Return the GPU that an example needs, empty for any."""
+    return command[command.index("--gpu") + 1] if "--gpu" in command else ""
+
+
+def shown_by(tool: str, file: Path, gpu_name: str = "") -> tuple[Finding, ...]:
     """Return the findings of a run, or those that need no run."""
     workload = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
     if tool == "indexcheck":
         return LocalRuns(Candidate(file)).check_indices({}, large_calls(TASKS["sdpa"], workload)).findings
     if tool != "check":
-        return run(file, tool).findings
+        return run(file, tool, gpu_name=gpu_name).findings
     candidate, supports = find_candidate(str(file), task=None)
     verdict = check(candidate, supports.task, workload)
     assert verdict.passed, verdict.message
@@ -98,7 +103,7 @@ def test_the_example_shows_the_code_at_its_line(
     page = read(code)
     monkeypatch.chdir(tmp_path)
     Path("bad.cu").write_text(page.bad)
-    findings = shown_by(FINDING_CODES[code].tool, Path("bad.cu"))
+    findings = shown_by(FINDING_CODES[code].tool, Path("bad.cu"), gpu_of(page.command))
     assert {finding.code for finding in findings} == {code}, "one page, one code"
     places = [finding.place for finding in findings]
     assert marked_line(page.bad, code) in {place.line for place in places if place and place.file == "bad.cu"}
@@ -118,6 +123,8 @@ def test_the_cured_example_is_clean(code: str, tmp_path: Path) -> None:
     file = tmp_path / "good.cu"
     file.write_text(read(code).good)
     for schedule in (0, 1):
-        assert run(file, "all", schedule=schedule).findings == ()
+        findings = run(file, "all", schedule=schedule, gpu_name=gpu_of(read(code).command)).findings
+        # A note that bulk copies were not checked for races stays: it is no fault of the kernel.
+        assert [each for each in findings if each.code == code or each.severity is not Severity.INFO] == []
     if FINDING_CODES[code].tool == "check":
         assert shown_by("check", file) == ()

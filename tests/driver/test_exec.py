@@ -269,3 +269,17 @@ def test_nvml_describes_the_virtual_gpu(weft_exec: Exec) -> None:
 def test_memory_kinds_and_rectangles(weft_exec: Exec) -> None:
     done = weft_exec("python", str(PROGRAMS / "memory_kinds.py"))
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+def test_advice_and_batches(weft_exec: Exec) -> None:
+    done = weft_exec("python", str(PROGRAMS / "managed.py"))
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+@pytest.mark.parametrize("words", [("free",), ("use",), ("free", "use"), ("free", "early")])
+def test_memory_of_a_graph_is_freed_by_its_node(weft_exec: Exec, words: tuple[str, ...]) -> None:
+    """The graph is launched twice if it frees its memory: it is the same memory again."""
+    done = weft_exec("--findings", "report", "python", str(PROGRAMS / "graph_memory.py"), *words)
+    wrong = words in (("free", "use"), ("free", "early"))
+    assert (done.returncode, done.stdout) == (int(wrong), "ok\n"), done.stderr
+    assert ("M104 read of freed memory: offset 0 in allocation 1" in done.stderr) == wrong, done.stderr

@@ -12,6 +12,7 @@ import weft
 from tests.driver.fatbins import CUBIN, LZ4, PLAIN, PTX, ZSTD, Member, fatbin
 from weft.core.records import Binary
 from weft.driver.images import Image, InvalidImage, NoCode, NoPtx, entries, read_image
+from weft.ptx.module import Instruction
 from weft.ptx.parse import parse
 
 SOURCE = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }'
@@ -48,7 +49,49 @@ def test_a_cubin_with_line_information_has_its_ptx(binary: Binary) -> None:
     assert parse(image.ptx).entries() == ("twice",) and image.target == 89
     lines, given = image.ptx.splitlines(), binary.ptx.splitlines()
     at = next(number for number, line in enumerate(given) if "st.global" in line)
-    assert lines[at].split() == given[at].split()  # the numbers of lines are kept
+    assert lines[at].split()[4:] == given[at].split()  # the numbers of lines are kept, behind `.loc file line column`
+
+
+TWO_KERNELS = """
+__device__ float half_of(const float* x, int i) {
+    return x[i] * 0.5f;
+}
+extern "C" __global__ void first(float* x, const float* y, int n) {
+    int i = threadIdx.x;
+    __shared__ float kept[64];
+    kept[i] = half_of(y, i);
+    __syncthreads();
+    if (i < n)
+        x[i] = kept[63 - i];
+}
+extern "C" __global__ void second(float* x, int n) {
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        atomicAdd(x + i % 4,
+                  half_of(x, i));
+}
+"""
+
+
+def test_lines_of_a_cubins_tables_are_those_of_the_compilers_own_ptx() -> None:
+    """NVRTC's PTX has `.loc`; the PTX in the cubin has none, and gets it back from the two line tables."""
+    binary = weft.compile_cuda(TWO_KERNELS, name="two.cu", arch="sm_89")
+    given, read = parse(binary.ptx), parse(read_image(binary.cubin, 89).ptx)
+    memory = ("ld.global", "st.global", "ld.shared", "st.shared", "atom", "red", "bar")
+    compared = 0
+    for name in ("first", "second"):
+        ours, theirs = (
+            [
+                each
+                for each in module.functions[name].body
+                if isinstance(each, Instruction) and each.opcode.startswith(memory)
+            ]
+            for module in (read, given)
+        )
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.place is not None and other.place is not None
+            assert (Path(one.place.file).name, one.place.line) == ("two.cu", other.place.line)
+            compared += 1
+    assert compared >= 7  # first: two loads, two stores, the barrier; second: a load, the atomic
 
 
 def test_a_cubin_without_it_is_refused_with_the_cure(binary: Binary) -> None:

@@ -11,7 +11,8 @@ from weft.attention.shapes import SHAPES
 from weft.core.records import Run
 from weft.core.status import Status
 from weft.judge.candidate import Candidate
-from weft.judge.judge import check, judge_all
+from weft.judge.judge import check
+from weft.judge.judging import judge_all
 from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Call, Refused
 from weft.judge.select import Choice, find_candidate, workloads

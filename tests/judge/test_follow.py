@@ -9,7 +9,8 @@ from weft.attention.shapes import SHAPES
 from weft.core.status import Status
 from weft.coverage.records import Boundary, Coverage
 from weft.judge.follow import MOST_WORKLOADS, workloads_at
-from weft.judge.judge import Judging, Policy
+from weft.judge.judge import Policy
+from weft.judge.judging import Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.look import look_for
 from weft.judge.select import Choice, Supports, find_candidate, plan

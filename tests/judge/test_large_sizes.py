@@ -11,7 +11,8 @@ from weft.core.records import Run
 from weft.core.status import Status
 from weft.engines.check_indices import GPU_BYTES
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Policy, judge_all
+from weft.judge.judge import Policy
+from weft.judge.judging import judge_all
 from weft.judge.large_sizes import large_calls, one_per_build
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import find_candidate

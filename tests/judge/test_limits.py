@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from weft.core.status import Status
-from weft.judge.judge import LIMITS, Judging, Policy
+from weft.judge.judge import Policy
+from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, find_candidate, plan
 from weft.judge.verdict import Verdict, conclude

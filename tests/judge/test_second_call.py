@@ -10,7 +10,8 @@ from tests.judge.candidates import ANSWERS_AGAIN, LSE, edited, keeping
 from weft.attention.shapes import SHAPES
 from weft.core.status import Status
 from weft.judge.candidate import Candidate
-from weft.judge.judge import KEEPS_STATE, judge_all
+from weft.judge.judge import KEEPS_STATE
+from weft.judge.judging import judge_all
 from weft.judge.local_runs import LocalRuns
 from weft.judge.second_call import OTHER_SEED
 from weft.judge.verdict import Verdict

@@ -18,6 +18,8 @@ ARRAYS = {
     "quantised_sdpa": ["q", "k", "v", "o", "lse"],
     "fp8_sdpa": ["q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale", "o", "lse"],
     "qk_dot": ["q_code", "k_code", "q_scale", "k_scale", "s"],
+    "paged_decode": ["q", "k_cache", "v_cache", "block_table", "seq_lens", "o", "lse"],
+    "sdpa_backward": ["q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"],
 }
 
 every_rung = pytest.mark.parametrize("rung", RUNGS.values(), ids=lambda rung: rung.name)
@@ -38,7 +40,8 @@ def test_every_file_has_a_row() -> None:
 def test_arguments_follow_the_task(rung: Rung) -> None:
     kernel = weft.load(rung.path)
     assert sorted(line.name for line in kernel.arrays) == sorted(ARRAYS[rung.task])
-    assert set(kernel.sizes) == {"B", "HQ", "HKV", "SQ", "SKV", "D"}
+    lengths = {"PAGES", "ENTRIES"} if rung.task == "paged_decode" else {"SKV"}
+    assert set(kernel.sizes) == {"B", "HQ", "HKV", "SQ", "D", *lengths}
 
 
 @every_rung
@@ -53,6 +56,7 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
     if len(rung.outputs) > 1:
         assert found.pop("ELEMENT") == ELEMENTS[rung.outputs[0]]
     found.pop("SCALED", None)  # of `qk_dot`: it changes the result, so it is not a lever
+    found.pop("PAGE", None)  # of `paged_decode`: the layout of its inputs
     assert not found
 
 
@@ -69,7 +73,7 @@ def test_types_are_those_of_the_arrays(rung: Rung) -> None:
         types = {line.name: line.element for line in kernel.arrays}
         assert types["s" if rung.task == "qk_dot" else "o"] == element
         inputs = {types[name] for name in types if name in "qkv" or name.endswith("_code")}
-        assert inputs == {element if rung.task in ("sdpa", "quantised_sdpa") else "u8"}
+        assert inputs == {"u8" if rung.encodings else element}
         assert inputs <= set(rung.dtypes)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -81,9 +82,18 @@ def test_a_combination_requests_whatever_a_probe_requests(flag: str) -> None:
 def test_every_event_reaches_every_probe(event: str) -> None:
     one, two = One(), Two()
     one.heard = two.heard = heard = []
-    args = [object() for _ in inspect.signature(HOOKS[event]).parameters][1:]
+    args = [SimpleNamespace(bulk=False) for _ in inspect.signature(HOOKS[event]).parameters][1:]
     getattr(Probes(one, two), event)(*args)
     assert heard == [("one", event, tuple(args)), ("two", event, tuple(args))]
+
+
+def test_a_bulk_copy_reaches_the_probes_that_ask_for_it() -> None:
+    one, two = One(), Two()
+    one.heard = two.heard = heard = []
+    two.sees_bulk = True
+    args = (SimpleNamespace(), SimpleNamespace(bulk=True))
+    Probes(one, two).access(*args)  # type: ignore[arg-type]
+    assert heard == [("two", "access", args)]
 
 
 class Counter(SharedProbe):

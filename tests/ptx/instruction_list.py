@@ -245,6 +245,7 @@ CHAPTERS = {
     "memory": "9.7.9 Data movement", "control": "9.7.12 Control flow, 9.7.19 miscellaneous",
     "sync": "9.7.13 Synchronisation and communication", "mbarrier": "9.7.13.15 mbarrier",
     "matrix": "9.7.14 Matrix multiply-accumulate", "wgmma": "9.7.15 Matrix products of a warpgroup",
+    "bulk": "9.7.9.25, 9.7.9.28 Bulk copies, tensor copies, tensor maps",
 }  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Operands of the wrong type are refused with the line; all others compile (PTX ISA 6.1, 9.4)."""
 
+from collections.abc import Sequence
+
 import llvmlite.binding as llvm
 import pytest
 
@@ -111,6 +113,18 @@ def _register(kind: str) -> str:
     return next(prefix for prefix, declared in REGISTERS.items() if declared == wanted) + "1"
 
 
+def _spelled(opcode: str, row: Form, operands: Sequence[str]) -> list[str]:
+    """Return the operands as PTX has them: coordinates are inside the brackets of the tensor map before them."""
+    spelled: list[str] = []
+    for spec, operand in zip(row.operands, operands, strict=False):
+        if spec.name == "coordinates":
+            count = 5 if "gather4" in opcode else 1  # of one dimension, which is the first choice of the row
+            spelled[-1] = f"{spelled[-1][:-1]}, {{{', '.join([operand] * count)}}}]"
+        else:
+            spelled.append(operand)
+    return spelled
+
+
 @pytest.mark.parametrize("chapter", sorted({row.chapter for row in ROWS} - {"matrix", "wgmma"}))
 def test_every_operand_of_every_row(chapter: str) -> None:
     """In each place a register of each type: refused at its line, or compiled; predicates only where required."""
@@ -130,7 +144,7 @@ def test_every_operand_of_every_row(chapter: str) -> None:
                 continue
             for prefix, declared in REGISTERS.items():
                 operands = [*right[:at], f"{prefix}1", *right[at + 1 :]]
-                text = kernel(f"{opcode} {', '.join(operands)};")
+                text = kernel(f"{opcode} {', '.join(_spelled(opcode, row, operands))};")
                 checked += 1
                 try:
                     compiles(text)

@@ -76,7 +76,7 @@ def test_the_page_is_what_the_tables_say() -> None:
     [
         ("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16 {%a}, %b, %b, %a, 0, 1, 1, 1, 0, 0;", "sm_90a"),
         ("tcgen05.fence::before_thread_sync;", "sm_100a"),
-        ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%a], [%b], [%a];", "TMA"),
+        ("cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%a], [%b], [%a];", "TMA"),
         ("mbarrier.try_wait.parity.relaxed.cluster.shared.b64 %p, [%a], 0;", "sm_90"),
         ("barrier.cluster.arrive.aligned;", "clusters need sm_90"),
         ("mapa.shared::cluster.u32 %a, %a, 0;", "clusters need sm_90"),

@@ -24,7 +24,8 @@ BY_NAME = {
     "ptx/passes/find_recognition.py": "recognises idioms of arithmetic (1 << n & mask); others are no idiom",
     "ptx/passes/find_uniform.py": "recognises tid.x >> 5 and tid.x & ~31; others vary as their operands do",
     "coverage/size_values.py": "the integer functions that it evaluates, by name; others make a register unknown",
-    "repair/edits.py": "writes other instructions in place of those that it knows by name; others stay as they are",
+    "repair/sites.py": "finds constants, comparisons and calls that an edit can change, by name; others have no edit",
+    "repair/templates.py": "writes other instructions in place of those that it knows by name; others stay as they are",
     "profile/ptx_accesses.py": "recognises an address plus a constant; others are a new root",
 }
 """Files outside the engines that compare names of instructions, and why no fact of the row can replace that."""

@@ -44,7 +44,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[VirtualGPU, Laun
     y = np.zeros(64, np.int32)
     launch = kernel.bind({"y": y}).launches[0]
     text = launch.binary.ptx
-    edits = edits_of(text, [each for each in parse(text).functions.values() if each.body], [str(file.resolve())])
+    functions = [each for each in parse(text).functions.values() if each.body]
+    edits = sorted(edits_of(text, functions, [str(file.resolve())]), key=lambda edit: edit.order)
     binary = replace(launch.binary, ptx=switched(text, edits), ptx_digest="switched")
     gpu = VirtualGPU(kernel.gpu, threads=1)
     return gpu, Launch(binary, launch.entry, launch.grid, launch.block, (y, 48)), edits, y

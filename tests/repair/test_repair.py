@@ -8,6 +8,7 @@ from tests.diagnose.edited import text_of
 from weft.attention.shapes import Shape
 from weft.diagnose.conclusion import cure_of, place_of
 from weft.diagnose.diagnose import diagnose
+from weft.diagnose.suspects import suspects
 from weft.judge.select import Choice, find_candidate
 from weft.repair.repair import find_repairs
 from weft.tasks.task import Workload
@@ -18,7 +19,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", ["threadIdx.x / 33", pytest.param("2 / l", marks=pytest.mark.sweep)])
 def test_the_line_of_the_mistake_is_named(bug: str, tmp_path: Path) -> None:
     right, wrong, words = BUGS[bug]
     file = tmp_path / "mine.cu"
@@ -29,6 +30,8 @@ def test_the_line_of_the_mistake_is_named(bug: str, tmp_path: Path) -> None:
     assert [(repair.place.line, repair.words) for repair in found.repairs] == [(line, words)]
     place = place_of(found)
     assert place is not None and (place.file, place.line) == (str(file), line)
+    first = suspects(found)[0]
+    assert first.place.line == line and f"`{words}`" in first.evidence
     assert cure_of(found) == f"edit line {line}: {words}"
 
 

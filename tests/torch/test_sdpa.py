@@ -194,20 +194,61 @@ def test_tensors_that_are_refused(tensors: tuple[torch.Tensor, ...], why: str) -
         sdpa(*tensors)
 
 
-@pytest.mark.parametrize("which", range(3))
-def test_gradients_are_refused(which: int) -> None:
-    tensors = list(qkv())
-    tensors[which].requires_grad_()
-    for function in (sdpa, fp8_sdpa):
-        with pytest.raises(ForwardOnly, match="forward only"):
-            function(*tensors)
+def test_gradients_of_codes_and_of_lse_are_refused() -> None:
+    q, k, v = qkv()
+    k.requires_grad_()
+    with pytest.raises(ForwardOnly, match="forward only"):
+        fp8_sdpa(q, k, v)
     with torch.no_grad():
-        assert not sdpa(*tensors, rung="scalar").requires_grad
+        assert not sdpa(q, k, v, rung="scalar").requires_grad
+    with pytest.raises(UsageError, match=r"LSE of .* has no gradient"):
+        sdpa(q, k, v, rung="scalar", return_lse=True)[1].sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("align", "dtype"), [("", torch.float32), ("top_left", torch.float16), ("bottom_right", torch.float32)]
+)
+def test_gradients_are_those_of_pytorch(align: str, dtype: torch.dtype) -> None:
+    q, k, v = (x.requires_grad_() for x in qkv(heads=4, kv_heads=2, dtype=dtype))
+    do = draw((2, 4, 19, D), seed=7)[0].to(dtype)
+    options = {"is_causal": bool(align), "causal_align": align or "top_left"}
+    sdpa(q, k, v, enable_gqa=True, scale=0.3, rung="scalar", **options).backward(do)
+    found = [x.grad.double() for x in (q, k, v) if x.grad is not None]
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    mask = torch.from_numpy(visible(19, 37, align or None))
+    F.scaled_dot_product_attention(*exact, attn_mask=mask, enable_gqa=True, scale=0.3).backward(do.double())
+    for ours, theirs in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, theirs.grad, atol=1e-5 if dtype == torch.float32 else 8e-3, rtol=0)
+
+
+def test_a_layer_trains() -> None:
+    """Steps of gradient descent through the kernels lower a loss as steps through PyTorch's attention do."""
+    x, goal = draw((1, 2, 12, D), (1, 2, 12, D))
+
+    def losses(attend: Any) -> list[float]:
+        weights = [w.requires_grad_() for w in draw((D, D), (D, D), (D, D), seed=3)]
+        found = []
+        for _ in range(3):
+            loss = (attend(*(x @ (w / 4) for w in weights)) - goal).square().mean()
+            loss.backward()
+            found.append(float(loss.detach()))
+            with torch.no_grad():
+                for w in weights:
+                    assert w.grad is not None
+                    w -= w.grad
+                    w.grad = None
+        return found
+
+    ours, theirs = losses(lambda q, k, v: sdpa(q, k, v, rung="scalar")), losses(F.scaled_dot_product_attention)
+    assert ours == pytest.approx(theirs, rel=1e-4) and ours[0] > ours[1] > ours[2]
 
 
 def test_the_operators_pass_pytorchs_checks() -> None:
     q, k, v = draw((1, 2, 5, D), (1, 1, 7, D), (1, 1, 7, D))
     torch.library.opcheck(_SDPA, (q, k, v, "top_left", 0.25, "scalar"))
+    # The last of PyTorch's checks takes gradients of every output; LSE has none.
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(_SDPA, (q.clone().requires_grad_(), k, v, "top_left", 0.25, "scalar"), test_utils=checks)
     torch.library.opcheck(_FP8_SDPA, (q, k, v, "none", 0.25, "e4m3", "fp8_scalar"))
 
 
@@ -222,6 +263,16 @@ def test_compile_makes_one_graph(dynamic: bool) -> None:
         q, k, v = draw((1, 2, length, D), (1, length, 2, D), (1, 2, length, D))
         for ours, plain in zip(compiled(q, k, v), block(q, k, v), strict=True):
             assert torch.equal(ours, plain)
+
+
+def test_gradients_of_compiled_code_are_the_same() -> None:
+    def loss(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return sdpa(q, k, v, is_causal=True, rung="scalar").square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    tensors = [x.requires_grad_() for x in draw((1, 2, 5, D), (1, 1, 7, D), (1, 1, 7, D))]
+    ours, plain = (torch.autograd.grad(each(*tensors), tensors) for each in (compiled, loss))
+    assert all(torch.equal(a, b) and a.abs().max() > 0 for a, b in zip(ours, plain, strict=True))
 
 
 def test_shapes_are_known_without_running() -> None:

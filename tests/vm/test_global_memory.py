@@ -176,3 +176,25 @@ def test_the_number_of_places_in_quarantine_is_limited() -> None:
     for address in addresses:
         memory.free(address)
     assert memory.freed_owner(addresses[9]) is None and memory.freed_owner(addresses[10]) is not None
+
+
+def test_a_withdrawn_buffer_keeps_its_address_and_counts_as_freed() -> None:
+    memory = GlobalMemory()
+    first, second = memory.allocate(100, "first"), memory.allocate(100, "second")
+    memory.keep_written()
+    memory.withdraw(first)
+    assert memory.owner(first) is None
+    gone = memory.freed_owner(first + 99)
+    assert gone is not None and gone.name == "first"
+    assert [each.name for each in memory.allocations] == ["second"]
+    others = [memory.allocate(100) for _ in range(200)]
+    assert first not in others  # its place is not used
+    memory.restore(first)
+    found = memory.owner(first + 99)
+    assert found is not None and found.name == "first" and memory.freed_owner(first) is None
+    assert memory.written is not None and not memory.written[first - GLOBAL_BASE : first - GLOBAL_BASE + 100].any()
+    memory.withdraw(second)
+    assert memory.free(second).name == "second"  # also while it is withdrawn
+    for wrong in (lambda: memory.restore(first), lambda: memory.withdraw(second)):
+        with pytest.raises(LaunchError):
+            wrong()

@@ -28,10 +28,11 @@ def bias_gate(out: Array, expected: Sequence[Array], dtype: str, *, keys: Array)
     """Gate 4: check the signed mean error over all elements, in ulps. None where too few elements are rounded.
 
     `expected` are values (b, h, s, d) that a right kernel may have before it rounds to the output type, the first of
-    them wide; `keys` (s,) is how many keys each row sees. The mean must be within 7 standard errors of that of some
-    expected value, rounded or not: a kernel without noise rounds as they do, and with more noise than an ulp the
-    position between two values of the type has no effect. The standard error is computed from the errors themselves,
-    with rows and columns as clusters: a weight rounded in P moves an entire row, a rounded element of V a column.
+    them wide; `keys` (s,) or (b, 1, s) is how many keys each row sees. The mean must be within 7 standard errors of
+    that of some expected value, rounded or not: a kernel without noise rounds as they do, and with more noise than an
+    ulp the position between two values of the type has no effect. The standard error is computed from the errors
+    themselves, with rows and columns as clusters: a weight rounded in P moves an entire row, a rounded element of V a
+    column.
     """
     wide = expected[0].astype(np.float64)
     step = ulp(wide, dtype)
@@ -40,7 +41,7 @@ def bias_gate(out: Array, expected: Sequence[Array], dtype: str, *, keys: Array)
     if judged.sum() < FEWEST_ELEMENTS or judged.any(axis=3).sum() < FEWEST_ROWS:
         return None
     step = np.where(judged, step, 1.0)
-    shared = (LAST_ROUNDINGS + SHARED_ROUNDING * keys[:, None]) * np.abs(wide) / step
+    shared = (LAST_ROUNDINGS + SHARED_ROUNDING * keys[..., None]) * np.abs(wide) / step
     # Where O is small compared with V, its ulp is small compared with the noise: such elements are clipped.
     most = 2 + 2 * shared
     errors = [np.where(judged, np.clip(difference(out, each) / step, -most, most), 0.0) for each in (*expected, *near)]

@@ -13,7 +13,8 @@ import numpy as np
 
 from .dtypes import Array, epsilon, numpy_dtype, rounded
 from .errors import ContractError
-from .merge import Partial, merge
+from .logits import PLAIN_LOGITS, Logits
+from .merge import Partial, merge, sink_partials
 from .reference import Causal, default_scale, mask_for, shape_of
 from .shapes import Shape
 from .stages import Tile
@@ -94,6 +95,7 @@ def emulate(
     scale: float | None = None,
     causal: Causal = None,
     mask: Array | None = None,
+    logits: Logits = PLAIN_LOGITS,
     keep_stages: bool = False,
 ) -> Emulated:
     """Run the algorithm on (dequantised) inputs of the contract's shapes. `keep_stages` fills `tiles`."""
@@ -106,7 +108,8 @@ def emulate(
         q32 = q32 * np.float32(factor * to_base)
     open_steps = [_open_step(x, algorithm.operand_dtype) for x in (q32, k32, v32)]
     q32, k32, v32 = (rounded(x, algorithm.operand_dtype) for x in (q32, k32, v32))
-    call = _Call(algorithm, shape, mask_for(shape, causal, mask), np.float32(1.0 if in_q else factor * to_base), q32)
+    score_factor = np.float32(1.0 if in_q else factor * to_base)
+    call = _Call(algorithm, shape, mask_for(shape, causal, mask), score_factor, q32, logits)
 
     tile_count = -(-shape.skv // algorithm.block_n)
     tiles_per_split = -(-tile_count // algorithm.splits)
@@ -119,6 +122,7 @@ def emulate(
             if keep_stages:
                 kept.append(tile)
         partials.append(last)
+    partials.extend(sink_partials(logits.sinks, partials[0], base=algorithm.exp_base))
     merged = merge(partials, base=algorithm.exp_base)
     with np.errstate(over="ignore"):
         o = merged.o.astype(numpy_dtype(algorithm.out_dtype))
@@ -136,6 +140,7 @@ class _Call:
     mask: Array
     score_factor: np.float32
     q: Array
+    logits: Logits
 
     def start(self) -> Partial:
         """Return U = 0, m = -inf, l = 0."""
@@ -151,9 +156,10 @@ class _Call:
         u, m, l = self.start()
         for index in tiles:
             k_tile, v_tile = (x[:, :, index * step : (index + 1) * step] for x in (k, v))
-            mask = self.mask[:, index * step : (index + 1) * step]
+            keys = slice(index * step, (index + 1) * step)
+            mask = self.mask[..., keys]
             products = rounded(self._times(self.q, k_tile.swapaxes(2, 3)), algorithm.acc)
-            scores = rounded(products * self.score_factor, algorithm.s_dtype)
+            scores = rounded(self._logits(products * self.score_factor, keys), algorithm.s_dtype)
             masked = np.where(mask, scores, np.float32(-np.inf))
             m_old, m = m, np.maximum(m, masked.max(axis=-1))
             # A row without a visible key so far keeps m = -inf: subtracting 0 instead gives P = 0 and U = 0.
@@ -165,6 +171,13 @@ class _Call:
             u = rounded(u * rescale[..., None] + self._times(p, v_tile), algorithm.acc)
             yield Tile(index, split, index * step, k_tile, v_tile, scores, masked, m, p, l, u, self._visited(mask))
 
+    def _logits(self, scores: Array, keys: slice) -> Array:
+        """Return the logits of scaled scores; both are exponents of the algorithm's base."""
+        if self.logits.plain:
+            return scores
+        to_natural = np.float32(math.log(self.algorithm.exp_base))
+        return np.asarray(self.logits.of(scores * to_natural, keys) / to_natural)
+
     def _times(self, rows: Array, per_kv_head: Array) -> Array:
         """Return the matrix product per head; each KV head is shared by its group of query heads."""
         b, hq, sq, inner = rows.shape
@@ -173,7 +186,8 @@ class _Call:
 
     def _visited(self, mask: Array) -> Array:
         starts = np.arange(0, self.shape.sq, self.algorithm.block_m)
-        block_sees = np.logical_or.reduceat(mask, starts, axis=0).any(axis=1)
+        seen = mask.any(axis=-1).reshape(-1, self.shape.sq).any(axis=0)
+        block_sees = np.logical_or.reduceat(seen, starts)
         return np.repeat(block_sees, self.algorithm.block_m)[: self.shape.sq]
 
     def allowance(self, k: Array, m: Array, lse: Array) -> Array:
@@ -197,8 +211,13 @@ class _Call:
         step_s, step_p, step_u = map(_step, (algorithm.s_dtype, algorithm.p_dtype, algorithm.acc))
         rounded_p = 4.5 / math.sqrt(12) * np.sqrt(top_weight) if algorithm.p_open else top_weight
         steps = top_weight * step_s * np.maximum(np.abs(m_natural), 1.0) + rounded_p * step_p + step_u
-        sums = self.mask.sum(axis=1) * 2.0**-25
-        return np.asarray(score_error * epsilon(algorithm.acc) + steps + sums)
+        sums = self.mask.sum(axis=-1) * 2.0**-25
+        return np.asarray(score_error * epsilon(algorithm.acc) + steps + sums + self._spread(m_natural))
+
+    def _spread(self, m: Array) -> Array:
+        """Return how far a cap or bias lets right kernels differ: logits below the maximum weigh less than they err."""
+        short = self.algorithm.out_dtype != "f32"
+        return np.zeros(self.shape.lse) if self.logits.plain else self.logits.spread(m, short=short)
 
     def open_operands(self, k: Array, v: Array, q_step: Array, k_step: Array, v_step: Array) -> Array:
         """Return how far operands that may round to either of two values move a row: scores, and with them P; and V."""

@@ -22,6 +22,14 @@ class Partial(NamedTuple):
     l: Array
 
 
+def sink_partials(sinks: Array | None, like: Partial, *, base: float = math.e) -> tuple[Partial, ...]:
+    """Return sinks (hq,) as one more split of the keys, (0, sink, 1) in each row of a head; none without sinks."""
+    if sinks is None:
+        return ()
+    m = np.broadcast_to(sinks[:, None] / math.log(base), like.m.shape).astype(like.m.dtype)
+    return (Partial(np.zeros_like(like.o), m, np.ones_like(like.l)),)
+
+
 def merge(partials: Sequence[Partial], *, base: float = math.e) -> Attended:
     """Return O and natural LSE of all partials, in their own precision.
 

@@ -28,13 +28,13 @@ def noise_size(
 ) -> Array:
     """Return the RMS of the error of O per head and block of 64 rows (b, hq, blocks): the largest of some draws.
 
-    `exact` is attention on the `original` q, k and v, whose scales (b, h) are those of entire heads.
+    `exact` is attention on the `original` q, k and v, whose scales (b, h) are those of entire heads; 0: no codes.
     """
     rng = np.random.default_rng(seed)
     sizes = []
     for _ in range(draws):
         q, k, v = (
-            x.astype(np.float64) + rng.uniform(-1, 1, x.shape) * quantiser.bound(x, scale)
+            x.astype(np.float64) + (rng.uniform(-1, 1, x.shape) * quantiser.bound(x, scale) if scale.any() else 0.0)
             for x, scale in zip(original, scales, strict=True)
         )
         sizes.append(block_rms(attention(q, k, v, mask=mask).o - exact.o))

@@ -3,6 +3,7 @@
 import json
 import secrets
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from weft.core import knobs
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.finding_text import sarif
@@ -17,7 +19,8 @@ from weft.coverage.records import Coverage
 from weft.coverage.text import lcov, listing, merge, summary
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
-from weft.judge.judge import LIMITS, Judging, Policy
+from weft.judge.judge import Policy
+from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.scope import Scope, hint_for, scope_of
 from weft.judge.select import (
@@ -89,6 +92,9 @@ def check(
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     max_steps: Annotated[int, typer.Option(min=1, help="Limit of loop iterations per host thread.")] = MAX_STEPS,
     tool: Annotated[str, typer.Option(metavar="T,T", help="Optional checkers: initcheck, racecheck, all.")] = "all",
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Judge in this many processes at once (default: all cores).")
+    ] = None,
     max_findings: Annotated[int, typer.Option(min=0, help="Findings printed per workload; all are counted.")] = 20,
     strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
@@ -179,6 +185,7 @@ def check(
             todo[target],
             Policy(tools, limits=() if shapes else LIMITS, strict=strict),
             follow=followed(supports, choice(supports)),
+            jobs=jobs or knobs.jobs(),
         )
         for target, (candidate, supports) in found.items()
     }
@@ -204,7 +211,8 @@ def check(
         else:
             named = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
             left_out = named if shapes or targets[1:] else {target: {} for target in found}
-            _show(verdicts, left_out, scopes, max_findings, secret)
+            seconds = sum(each.seconds for each in checked.values())
+            _show(verdicts, left_out, scopes, max_findings, secret, seconds)
             for target, (candidate, _) in found.items():
                 _show_coverage(target, candidate, checked[target], whole=coverage, selected=not shapes)
             if "all" not in tools:
@@ -238,6 +246,8 @@ class Checked:
     verdicts: list[Verdict]
     planned: int
     coverage: Coverage
+    seconds: float
+    """From the first workload to the last verdict."""
 
 
 def _judge(
@@ -248,14 +258,16 @@ def _judge(
     policy: Policy,
     *,
     follow: Supports | None,
+    jobs: int,
 ) -> Checked:
+    start = time.perf_counter()
     verdicts: list[Verdict] = []
     judging = Judging(LocalRuns(candidate), task, todo, policy, follow=follow)
     with bar(target) as tell:
-        for judged in judging:
-            verdicts.append(judged.verdict)
+        for verdict in judging.verdicts(jobs):
+            verdicts.append(verdict)
             tell(len(verdicts), len(judging.todo))
-    return Checked(verdicts, len(judging.todo), judging.coverage)
+    return Checked(verdicts, len(judging.todo), judging.coverage, time.perf_counter() - start)
 
 
 def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole: bool, selected: bool) -> None:
@@ -278,6 +290,7 @@ def _show(
     scopes: Mapping[str, Scope],
     max_findings: int,
     secret: tuple[int, ...],
+    seconds: float,
 ) -> None:
     """Print the results. `left_out` has the reason why a kernel does not take a named shape; `secret`: hidden seeds."""
     rows = []
@@ -313,7 +326,6 @@ def _show(
     all_verdicts = [verdict for results in verdicts.values() for verdict in results]
     everything = [verdict for verdict in all_verdicts if not verdict.extra]
     passed = sum(verdict.passed for verdict in everything)
-    seconds = sum(verdict.seconds for verdict in everything)
     scope = "races: shared and global memory"
     for name in dict.fromkeys(name for verdict in everything for name in verdict.not_judged):
         scope += f" · {name.upper()} not judged: the kernel has no output `{name}`"

@@ -20,7 +20,8 @@ from weft.interop.flashinfer_bench.trace import trace
 from weft.interop.foreign_task import RELATIVE, Case, Tolerance, foreign_task
 from weft.interop.host_kernel import HostKernel
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Policy, judge_all
+from weft.judge.judge import Policy
+from weft.judge.judging import judge_all
 from weft.judge.local_runs import LocalRuns
 from weft.judge.verdict import Verdict, conclude, warnings_of
 from weft.judge.verdict_json import VERSION, verdict_record

@@ -16,7 +16,10 @@ Names = Callable[[], Iterable[str]]
 
 SOURCES = (".cu", ".ptx", ".py")
 SPELLED_OUT = {
-    "tasks": ("qk_dot", "sdpa", "fp8_sdpa", "quantised_sdpa", "sdpa_decode"),
+    "tasks": (
+        "qk_dot", "sdpa", "fp8_sdpa", "quantised_sdpa", "sdpa_decode", "sdpa_backward", "sliding_window",
+        "softcap_sinks", "sdpa_varlen", "paged_decode",
+    ),
     "regimes": (
         "unit_normal", "logits_8", "logits_16", "logits_32", "one_hot", "v_offset", "offsets", "zeros", "all_equal",
         "outlier_channels", "uneven_channels", "large_magnitude", "denormals", "sorted_keys", "reversed_keys",

@@ -9,10 +9,10 @@ from weft.core.records import Place
 from weft.diagnose.conclusion import cure_of, known_as, place_of, sentence, stage_of
 from weft.diagnose.records import Diagnosis, Divergence, name_of
 from weft.diagnose.shown import case_line, row_excerpt, verify_command, where_wrong
+from weft.diagnose.suspects import suspects
 from weft.tasks.task import Workload
 
 SHOWN_FINDINGS = 5
-SHOWN_REPAIRS = 3
 WORTH_SAYING = 0.5
 """Explanations of a lower rank are only in --json, unless there is no other."""
 _MARGIN = 13
@@ -52,9 +52,8 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _row("not observed", f"{', '.join(diagnosis.not_observed)}: {diagnosis.not_observed_because}")
     if diagnosis.case.not_parsed:
         yield from _row("not traced", f"the lines that this one is computed from: {diagnosis.case.not_parsed}")
-    for number, repair in enumerate(diagnosis.repairs[:SHOWN_REPAIRS]):
-        said = "with this edit the failing workloads pass" if number == 0 else "or"
-        yield from _row("repair" if number == 0 else "", f"{repair.place}: {repair.words} ({said})")
+    for number, suspect in enumerate(suspects(diagnosis)):
+        yield from _row("inspect" if number == 0 else "", f"line {suspect.place.line}: {suspect.evidence}")
     if cure := cure_of(diagnosis):
         yield from _row("cure", cure)
     yield from _row("verify", verify_command(diagnosis))
@@ -70,6 +69,7 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
         "healthy": diagnosis.healthy,
         "message": "" if diagnosis.healthy else sentence(diagnosis),
         "place": _place(place_of(diagnosis)),
+        "inspect": [{"place": _place(each.place), "evidence": each.evidence} for each in suspects(diagnosis)],
         "computed_from": [_place(at) for at in diagnosis.origins],
         "repairs": [{"place": _place(each.place), "edit": each.words} for each in diagnosis.repairs],
         "not_traced_because": diagnosis.case.not_parsed,

@@ -44,6 +44,12 @@ _ROWS = (
         "compute the index in 64 bits (size_t), or state the limit by a `require` line",
     ),
     FindingCode(
+        "M107",
+        "bulk copy does not fit",
+        "memcheck",
+        "copy multiples of 16 bytes; give the tensor map the rank, box and type that the instruction needs",
+    ),
+    FindingCode(
         "I201", "uninitialised shared memory", "initcheck", "write it, or wait for its copy, before reading it"
     ),
     FindingCode("I202", "uninitialised global memory", "initcheck", "write the buffer, or fill it, before reading it"),
@@ -87,6 +93,12 @@ _ROWS = (
         "mbarrier misused",
         "synccheck",
         "initialise it once with the arrivals of a phase, and put a barrier between that and its first use",
+    ),
+    FindingCode(
+        "S309",
+        "bytes of an mbarrier",
+        "synccheck",
+        "expect exactly the bytes that the copies of the phase signal, and wait for the phase",
     ),
     FindingCode(
         "X401",

@@ -42,6 +42,11 @@ def threads() -> int:
     return int(os.environ.get("WEFT_THREADS", "0")) or len(os.sched_getaffinity(0))
 
 
+def jobs() -> int:
+    """Return WEFT_JOBS: the number of processes that judge workloads at once (default: all cores)."""
+    return int(os.environ.get("WEFT_JOBS", "0")) or len(os.sched_getaffinity(0))
+
+
 def debug() -> int:
     """Return WEFT_DEBUG: 1 prints compile times, 2 also the LLVM IR."""
     return int(os.environ.get("WEFT_DEBUG", "0"))

@@ -33,10 +33,16 @@ class Gathered:
     def add(self, visits: Iterable[Visits]) -> None:
         """Add the visits of a run."""
         for each in visits:
-            key = (each.ptx_digest, each.entry)
-            runs = np.array(each.blocks, np.int64)
-            self.blocks[key] = self.blocks[key] + runs if key in self.blocks else runs
-            self.ways.setdefault(key, set()).update(each.ways)
+            self._count((each.ptx_digest, each.entry), np.array(each.blocks, np.int64), each.ways)
+
+    def merge(self, other: "Gathered") -> None:
+        """Add what other runs of the same kernels gathered."""
+        for kernel, runs in other.blocks.items():
+            self._count(kernel, runs, other.ways[kernel])
+
+    def _count(self, kernel: Kernel, runs: npt.NDArray[np.int64], ways: Iterable[tuple[int, int]]) -> None:
+        self.blocks[kernel] = self.blocks[kernel] + runs if kernel in self.blocks else runs
+        self.ways.setdefault(kernel, set()).update(ways)
 
     def went(self, kernel: Kernel, passes: KernelPasses, block: Block, way: int) -> bool:
         """Whether one of a branch's successors was taken."""

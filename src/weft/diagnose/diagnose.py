@@ -6,7 +6,7 @@ diagnosis = diagnose(candidate, supports)
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from weft.attention.dtypes import Array, rounded
 from weft.attention.emulate import Algorithm, Emulated, emulate
 from weft.attention.reference import Causal, default_scale
+from weft.attention.shapes import Shape
 from weft.attention.stages import PER_TILE
 from weft.core.errors import UsageError, WeftError
 from weft.core.records import inlining_chain
@@ -21,7 +22,8 @@ from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
-from weft.judge.judge import LIMITS, Judging, Policy, check
+from weft.judge.judge import Policy, check
+from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, nothing_selected, settled, workloads
 from weft.judge.verdict import Verdict
@@ -36,7 +38,7 @@ from .coverage import Coverage
 from .divergence import divergence_of, output_divergence
 from .launches import judge_launches
 from .locate import locate
-from .origins import origins, with_functions
+from .origins import origins, slice_lines, with_functions
 from .owners import owner
 from .partials import split_count, workspaces
 from .recipe_stages import with_recipe_stages
@@ -52,6 +54,8 @@ from .upstream import split_findings
 from .worked import Worked
 
 QUICK = Choice(seeds=(0,))
+WIDER = Shape("wider", 2, 4, 2, 37, 93, 64)
+"""The sizes on which repairs are verified, with the D of the smallest failing case."""
 RAN = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC, Status.PASSED)
 """Verdicts on kernels that produced an output."""
 ALL_TOOLS: tuple[str, ...] = ("all",)
@@ -86,24 +90,39 @@ def diagnose(
         progress(f"shrinking {failed.workload}")
         verdict = _shrunk(candidate, supports, failed)
     diagnosis = explain(Case(candidate, supports.task, supports.task.draw(verdict.workload), verdict, failed), progress)
-    if repair and not verdict.passed and verdict.status in RAN:
-        diagnosis = _repaired(diagnosis, progress)
+    if repair and not verdict.passed and verdict.status in RAN and not _is_order(diagnosis):
+        diagnosis = _repaired(diagnosis, supports, progress)
     return replace(diagnosis, judged=judged, seconds=time.monotonic() - start)
 
 
-def _repaired(diagnosis: Diagnosis, progress: Progress) -> Diagnosis:
-    """Add the edits with which the shrunk workload and the one that failed first pass."""
+def _is_order(diagnosis: Diagnosis) -> bool:
+    """Return whether a barrier is missing: no edit of one instruction repairs that, and a checker found the lines."""
+    return bool(diagnosis.signatures) and diagnosis.signatures[0].name == "missing_barrier"
+
+
+def _repaired(diagnosis: Diagnosis, supports: Supports, progress: Progress) -> Diagnosis:
+    """Add the edits with which the shrunk workload, the one that failed first and a wider one pass."""
     case, place = diagnosis.case, place_of(diagnosis)
     draw = case.task.draw
-    failed = {each.workload: draw(each.workload) for each in (case.verdict, case.first_verdict)}
-    named = (*inlining_chain(place), *diagnosis.origins, *diagnosis.strayed)
-    found = find_repairs(
-        case.candidate, case.task, tuple(failed.values()), [at.line for at in dict.fromkeys(named)], progress
-    )
+    shown = [each.workload for each in (case.verdict, case.first_verdict)]
+    tested = {each: draw(each) for each in (*shown, *_wider(shown[0], supports))}
+    named = [at.line for at in (*inlining_chain(place), *diagnosis.strayed, *diagnosis.origins)]
+    suspected = tuple(dict.fromkeys((*named, *slice_lines(case, place))))
+    found = find_repairs(case.candidate, case.task, tuple(tested.values()), suspected, progress)
     if case.kernel is None or not found:
         return diagnosis
     spelled = [replace(each, place=own_place(each.place, case.kernel) or each.place) for each in found]
     return replace(diagnosis, repairs=tuple(spelled))
+
+
+def _wider(small: Workload, supports: Supports) -> Iterator[Workload]:
+    """Yield a workload with several batches, heads, groups and tiles for the same build: fewer sizes hide mistakes."""
+    shape = replace(WIDER, d=small.shape.d)
+    for each in (shape, replace(shape, hkv=shape.hq)):
+        workload = replace(small, shape=each)
+        if supports.takes_workload(workload):
+            yield workload
+            return
 
 
 def diagnose_workload(
@@ -134,7 +153,8 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
         case = with_functions(case)
     causes, others = split_findings(case.findings, case.divergence, case.taps)
     progress("looking for known mistakes")
-    answers = [recognise(case) for recognise in SIGNATURES]
+    # The output of a kernel that does not end is incomplete: what is wrong with it says nothing about the mistake.
+    answers = [recognise(case) for recognise in SIGNATURES] if not never_ends else []
     signatures = sorted((answer for answer in answers if answer), key=lambda answer: -answer.rank)
     seen = case.taps.observed if case.taps is not None else ()
     not_observed = tuple(stage for stage in (TAPPED if seen else case.task.stages) if stage not in seen)

@@ -56,6 +56,21 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
     return tuple(found)
 
 
+def slice_lines(case: Case, place: Place | None) -> tuple[int, ...]:
+    """Return all lines of the user's file that `place` depends on, nearest first: its data, indices and conditions."""
+    kernel = case.kernel
+    if kernel is None or place is None:
+        return ()
+    found: dict[int, None] = {}
+    for function in case.functions:
+        seeds = [ins for ins in body(function) if _is_at(ins, place)]
+        for ins in Sources(function, case.taps).back(seeds):
+            for at in inlining_chain(own_place(ins.place, kernel)):
+                if at.file == place.file and at.line > 0:
+                    found[at.line] = None
+    return tuple(found)
+
+
 def with_functions(case: Case) -> Case:
     """Returns the case with the functions of its compiled kernel, or with the reason why there are none."""
     if case.kernel is None:

@@ -10,6 +10,7 @@ import zstandard
 
 from weft.core.errors import WeftError
 from weft.toolchain.elf import CubinError, read_elf
+from weft.toolchain.line_table import with_lines
 
 FATBIN_MAGIC = 0xBA55ED50
 _FATBIN = struct.Struct("<IHHQ")
@@ -87,18 +88,19 @@ def read_text(data: bytes) -> str:
 
 
 def read_cubin(data: bytes, noted: Noted = _nothing_noted) -> Image:
-    """Return the PTX that is known for a cubin, or that of its debug section, which has no source lines."""
+    """Return the PTX that is known for a cubin, or that of its debug section with the lines of its line tables."""
     try:
-        sections = read_elf(data).sections
+        elf = read_elf(data)
     except CubinError as error:
         raise InvalidImage(str(error)) from error
     text = noted(data)
     if text:
         return Image(text, data)
-    found = next((section.data for section in sections if section.name == _DEBUG_PTX), None)
+    found = next((section.data for section in elf.sections if section.name == _DEBUG_PTX), None)
     if found is None:
         raise NoPtx("the cubin has machine code only, without its PTX: compile with -lineinfo")
-    return Image(found.rstrip(b"\0").replace(b"\0", b"\n").decode(errors="replace") + "\n", data)
+    text = found.rstrip(b"\0").replace(b"\0", b"\n").decode(errors="replace") + "\n"
+    return Image(with_lines(text, elf), data)
 
 
 def entries(data: bytes) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from weft.core.errors import WeftError
 
-VERSION = 1
+VERSION = 2
 LARGEST_BLOB = 1 << 31
 MOST_RANGES = 512
 _REQUEST = struct.Struct("=II8QQ")
@@ -35,7 +35,8 @@ class Kind(IntEnum):
     LINK_IMAGES = 10
     NOTE = 11
     REFUSE = 12
-    BYE = 13
+    SHOW = 13
+    BYE = 14
 
 
 class Code(IntEnum):

@@ -141,6 +141,7 @@ class Client:
             Kind.OCCUPANCY: self._occupancy,
             Kind.LINK_IMAGES: self.devices[0].modules.link_images,
             Kind.NOTE: lambda request: Answer(),
+            Kind.SHOW: self._show,
             Kind.REFUSE: self._refuse,
         }
 
@@ -241,6 +242,16 @@ class Client:
         for other in self.devices[1:]:
             if other is not home:
                 other.memory.disown(address)
+        return Answer()
+
+    def _show(self, request: Request) -> Answer:
+        """Let kernels reach a buffer, or not until it is shown again: memory of graphs keeps its address when freed."""
+        address, visible, *_ = request.arguments
+        memory = self._at(address).memory
+        try:
+            (memory.restore if visible else memory.withdraw)(address)
+        except LaunchError:
+            return Answer(Code.INVALID_VALUE)
         return Answer()
 
     # ---- modules ----

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from weft.core.errors import UsageError
 
 from .expressions import Expression
-from .launch_records import Argument, ArrayLine, DefineLine, LaunchLine, LaunchLines, ScalarLine, Struct
+from .launch_records import Argument, ArrayLine, DefineLine, LaunchLine, LaunchLines, MapArgument, ScalarLine, Struct
 
 ONE = Expression.parse("1")
 
@@ -70,6 +70,8 @@ def _renamed(launch: LaunchLine, names: Mapping[str, str]) -> LaunchLine:
     def renamed(argument: Argument) -> Argument:
         if isinstance(argument, Struct):
             return Struct(tuple(formula(member) for member in argument.members))
+        if isinstance(argument, MapArgument):
+            return replace(argument, array=names.get(argument.array, argument.array))
         return formula(argument)
 
     return replace(launch, arguments=tuple(renamed(argument) for argument in launch.arguments))

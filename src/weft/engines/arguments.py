@@ -12,6 +12,16 @@ from weft.core.errors import LaunchError
 Array = npt.NDArray[Any]
 
 
+class EncodedByAddress:
+    """A value of the virtual GPU only, whose bytes depend on the device address of an array."""
+
+    array: Array
+
+    def encode(self, address: int) -> bytes:
+        """Return the bytes."""
+        raise NotImplementedError
+
+
 def as_array(value: object) -> Array | None:
     """Return a NumPy view of an array or a CPU torch tensor; None for anything else. Never copies."""
     if isinstance(value, np.ndarray):
@@ -59,6 +69,8 @@ def _encode(value: object, size: int, address_of: Callable[[Array, str], int], n
     array = as_array(value)
     if array is not None:
         return address_of(array, name).to_bytes(8, "little")
+    if isinstance(value, EncodedByAddress):
+        return value.encode(address_of(value.array, name))
     if isinstance(value, bytes):
         return value
     if isinstance(value, tuple):

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.errors import LaunchError, ResourceError, UsageError
+from weft.core.errors import LaunchError, ResourceError, Unsupported, UsageError
 from weft.core.records import Binary, Finding, Run, merge_runs
 
-from .arguments import Array, HostArrays, pack_parameters
+from .arguments import Array, EncodedByAddress, HostArrays, pack_parameters
 from .cuda_device import CudaDevice, LoadedKernel, cuda_failure
 from .launch import Launch
 from .protocol import DEFAULTS, Capabilities, Engine, RunOptions, require_possible
@@ -105,6 +105,8 @@ class CudaGPU(Engine):
 
     def check(self, launch: Launch) -> None:
         """Raise LaunchError for a launch that this GPU cannot take."""
+        if any(isinstance(value, EncodedByAddress) for value in launch.args):
+            raise Unsupported("a tensor map of a launch line on a CUDA GPU: its bytes are those of the virtual GPU")
         kernel, grid, block = self.device.kernel(launch.binary, launch.entry), launch.grid, launch.block
         has = self.device.properties
         largest_grid = (has.max_grid_dim_x, has.max_grid_dim_y, has.max_grid_dim_z)

@@ -369,7 +369,7 @@ class KernelFile:
             args = [*pass_arguments(line.arguments, params[:given], bound, placed), *[0] * (len(params) - given)]
             if not triton:  # Triton compiles for the types of the lines
                 require_types(line.arguments, self.lines.arrays, binary, entry, self.source.text)
-            names = [argument.text if isinstance(argument, Expression) else "struct" for argument in line.arguments]
+            names = [getattr(argument, "text", "struct") for argument in line.arguments]
             return Launch(
                 binary,
                 entry,

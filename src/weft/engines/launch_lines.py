@@ -26,6 +26,7 @@ from .launch_records import (
     ScalarLine,
     Struct,
 )
+from .map_arguments import CALL, parse_map
 
 ROLES = ("in", "out", "inout", "workspace", "constant")
 CLAUSES = ("grid", "block", "shared", "opt_in_shared", "when")
@@ -347,6 +348,8 @@ def _split(text: str) -> list[str]:
 
 def _argument(text: str) -> Argument:
     stripped = text.strip()
+    if stripped.startswith(CALL):
+        return parse_map(stripped)
     if not stripped.startswith("{"):
         return Expression.parse(stripped)
     if not stripped.endswith("}"):

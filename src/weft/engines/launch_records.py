@@ -98,7 +98,26 @@ class Struct:
     members: tuple[Expression, ...]
 
 
-Argument = Expression | Struct
+@dataclass(frozen=True)
+class MapArgument:
+    """`tensormap(q, box=(64, 64), swizzle=128)`: a tensor map passed by value (`map_arguments.py`)."""
+
+    text: str
+    array: str
+    box: tuple[Expression, ...]
+    shape: tuple[Expression, ...]
+    """The dimensions, if they are not the array's."""
+    swizzle: Expression | None
+    nan: bool
+
+    @property
+    def members(self) -> tuple[Expression, ...]:
+        """Return the array and the formulas."""
+        swizzle = () if self.swizzle is None else (self.swizzle,)
+        return (Expression.parse(self.array), *self.box, *self.shape, *swizzle)
+
+
+Argument = Expression | Struct | MapArgument
 
 
 @dataclass(frozen=True)
@@ -129,9 +148,9 @@ class LaunchLine:
         yield from (formula for formula in (self.shared, self.when) if formula)
 
     def passed(self) -> Iterator[Expression]:
-        """Yield every argument, members of structs included."""
+        """Yield every argument, members of structs and the parts of tensor maps included."""
         for argument in self.arguments:
-            yield from argument.members if isinstance(argument, Struct) else (argument,)
+            yield from (argument,) if isinstance(argument, Expression) else argument.members
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from weft.core.errors import LaunchError, UsageError
 from .arguments import Array
 from .bind import Bound
 from .expressions import Expression, Number
-from .launch_records import Argument, Struct
+from .launch_records import Argument, MapArgument, Struct
+from .map_arguments import passed_map
 
 _INTEGERS = ("u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64")
 
@@ -58,6 +59,8 @@ def pass_arguments(
             if param.type != "bytes":
                 raise LaunchError(f"argument {number} is a struct; the parameter is {_described(param)}")
             passed.append(tuple(_member(member, bound, arrays) for member in argument.members))
+        elif isinstance(argument, MapArgument):
+            passed.append(passed_map(argument, bound.names, arrays, param.size_bytes))
         elif argument.name in arrays:
             if param.type not in ("u64", "b64", "s64"):
                 raise LaunchError(f"{argument.text} is an array; parameter {number} is {_described(param)}")

@@ -18,7 +18,7 @@ from weft.core.records import Binary
 
 from .bind import Bound
 from .expressions import Number
-from .launch_records import LaunchLine, LaunchLines, Struct
+from .launch_records import LaunchLine, LaunchLines, MapArgument, Struct
 from .triton_child import compile_in_child
 from .triton_import import ALIGNED
 
@@ -40,8 +40,8 @@ def compile_launch(path: str, arch: str, entry: str, launch: LaunchLine, lines: 
     scalars = {line.name: line.element for line in lines.scalars}
     arguments: list[tuple[str, bool]] = []
     for argument in launch.arguments:
-        if isinstance(argument, Struct):
-            raise Unsupported(f"{name}: a Triton kernel takes no struct")
+        if isinstance(argument, Struct | MapArgument):
+            raise Unsupported(f"{name}: a Triton kernel takes no struct and no tensor map of a launch line")
         if argument.name in elements:
             arguments.append((f"*{_type(elements[argument.name])}", True))
             continue

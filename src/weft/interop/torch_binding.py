@@ -13,7 +13,7 @@ from weft.engines.bind import bind_numbers
 from weft.engines.element_types import is_float
 from weft.engines.expressions import Expression
 from weft.engines.kernel_file import KernelFile
-from weft.engines.launch_records import ArrayLine, LaunchLine, ScalarLine, Struct
+from weft.engines.launch_records import ArrayLine, LaunchLine, MapArgument, ScalarLine, Struct
 
 from .cpp_formula import INTEGER_FUNCTIONS, to_cpp
 
@@ -137,8 +137,8 @@ def _refuse_what_has_no_form(kernel: KernelFile) -> None:
     if not kernel.outputs:
         raise UsageError(f"{kernel.path}: no `out` array, so there is nothing to return")
     for launch in kernel.launches:
-        if any(isinstance(argument, Struct) for argument in launch.arguments):
-            raise UsageError(f"{kernel.path}:{launch.line}: no export to PyTorch for a struct argument")
+        if any(isinstance(argument, Struct | MapArgument) for argument in launch.arguments):
+            raise UsageError(f"{kernel.path}:{launch.line}: no export to PyTorch for a struct or a tensor map")
 
 
 def _defines(kernel: KernelFile, shapes: Sequence[Mapping[str, int]]) -> Mapping[str, str]:

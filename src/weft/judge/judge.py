@@ -1,12 +1,12 @@
 """The judge: runs a candidate on a workload and decides, stopping at the first failure.
 
 Every route to a verdict (`weft check`, reports, agents, workers, searches, folders of other systems) goes through
-`judge` or `judge_all`. They differ in where the candidate runs: see `runs.py`.
+`judge` here or `Judging` in `judging.py`. They differ in where the candidate runs: see `runs.py`.
 """
 
 import random
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,6 @@ from weft.attention.errors import ContractError
 from weft.core.finding_codes import FINDING_CODES
 from weft.core.records import Dim3, Run, worst_first
 from weft.core.status import Status
-from weft.coverage.records import Boundary, Coverage
 from weft.engines.kernel_file import MAX_STEPS
 from weft.engines.sample import CannotSample, CtaSample
 from weft.kernels.ladder import RUNGS
@@ -24,13 +23,10 @@ from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workload
 
 from .candidate import Candidate
-from .follow import workloads_at
 from .large_sizes import large_calls, one_per_build
 from .local_runs import LocalRuns
-from .look import look_for
 from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, same_bits, status_of
 from .second_call import half_shared, other_inputs
-from .select import Supports, first_pass
 from .verdict import Sample, Verdict
 
 SAMPLES = 5
@@ -39,8 +35,6 @@ LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
 NO_DEBUG_BUILD = (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR, Status.UNSUPPORTED)
 """Statuses that mean that there is no -G build to judge."""
 KEEPS_STATE = "the kernel keeps state between launches"
-LIMITS = ("types", "dimensions")
-"""Values of `Policy.limits`. Strict judging allows only the first: macros do not state which types a kernel has."""
 MOST_TILE = 4096
 """Upper limit of BLOCK_M, BLOCK_N and SPLITS, which the emulation takes from what a candidate declares."""
 
@@ -65,7 +59,12 @@ class Policy:
     strict: bool = False
     """Whether a warning fails a workload as an error does."""
     second_call: bool = False
-    """Judge a call with other inputs on the device state that this workload's runs left; `judge_all` sets it once."""
+    """Judge a call with other inputs on the device state that this workload's runs left; `Judging` sets it once."""
+
+    @property
+    def checks_debug_build(self) -> bool:
+        """Return whether the -G build is checked, which only initcheck does."""
+        return self.debug_build and bool({"all", "initcheck"} & set(self.tools))
 
 
 @dataclass(frozen=True)
@@ -90,114 +89,6 @@ class Part:
     def outputs(self, outputs: Outputs) -> Outputs:
         """O (b, h, s, d) and LSE (b, h, s) of these rows."""
         return {name: np.ascontiguousarray(array[:, self.heads][:, :, self.rows]) for name, array in outputs.items()}
-
-
-class Judging:
-    """Judges every workload of a candidate in order; then, if all passed, what is judged once: indices at large sizes,
-    and uninitialised reads in the -G build.
-
-    With `follow`, workloads at the sizes where the kernel takes another branch are judged too, after each shape, type
-    and mask of the selection has run. On the smallest workload the kernel is called a second time with other inputs:
-    see `judge_second_call`. Iterate over it, then call `coverage`.
-    """
-
-    def __init__(
-        self,
-        runs: Runs,
-        task: Task,
-        todo: Sequence[Workload],
-        policy: Policy = Policy(),  # noqa: B008  (frozen)
-        *,
-        follow: Supports | None = None,
-    ) -> None:
-        self.runs, self.task, self.policy, self.follow = runs, task, policy, follow
-        self.todo = list(todo)
-        """In order; it grows when the kernel is followed."""
-        self.boundaries: tuple[Boundary, ...] = ()
-
-    def __iter__(self) -> Iterator[Judged]:
-        first = first_pass(self.todo)
-        green, done = bool(self.todo), 0
-        called_twice = smallest(self.todo) if self.todo else None
-        built: set[tuple[str, ...]] = set()
-        followed = False
-        while done < len(self.todo):
-            policy = replace(self.policy, second_call=self.todo[done] == called_twice)
-            judged = judge(self.runs, self.task, self.todo[done], policy)
-            done += 1
-            if judged.verdict.passed:
-                built.add(_build(judged.verdict.workload))
-            elif self._is_limit(judged.verdict, built):
-                judged = self._limited(judged)
-                done -= 1
-            green = green and (judged.verdict.passed or judged.verdict.limit)
-            if done >= first and green and self.follow is not None and not followed:
-                followed = True
-                self._follow(self.follow, done)
-            yield judged
-            if self.policy.stop and not green:
-                return
-        if green and self.policy.large_sizes:
-            at_large_sizes = judge_large_sizes(self.runs, self.task, self.todo, strict=self.policy.strict)
-            if at_large_sizes is not None:
-                yield at_large_sizes
-                return
-        if green and self.policy.debug_build and {"all", "initcheck"} & set(self.policy.tools):
-            in_debug_build = judge_debug_build(self.runs, self.task, smallest(self.todo), strict=self.policy.strict)
-            if in_debug_build is not None:
-                yield in_debug_build
-
-    def _is_limit(self, verdict: Verdict, built: Set[tuple[str, ...]]) -> bool:
-        """Whether the kernel itself refuses a head dimension or a type: `static_assert(D % 16 == 0)`.
-
-        It must have run with the same macros apart from the type, so that a broken build is not a limit. Wrong numbers
-        are never a limit.
-        """
-        work, first = verdict.workload, self.todo[0]
-        refused = verdict.status in (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR)
-        other_d = work.shape.d != first.shape.d and _build(work) in built
-        other_type = work.dtype != first.dtype and _build(replace(work, dtype=first.dtype)) in built
-        allowed = self.policy.limits
-        return refused and (("dimensions" in allowed and other_d) or ("types" in allowed and other_type))
-
-    def _limited(self, judged: Judged) -> Judged:
-        """Return the verdict as a note, and drop the build's other workloads of that shape."""
-        refused = judged.verdict.workload
-        self.todo = [work for work in self.todo if work.shape != refused.shape or _build(work) != _build(refused)]
-        said = f"{judged.verdict.status}: {judged.verdict.message}"
-        kind = f"D = {refused.shape.d}" if refused.dtype == self.todo[0].dtype else refused.dtype
-        message = f"the kernel refuses {kind} at {refused.shape.name} ({said})"
-        return replace(judged, verdict=replace(judged.verdict, limit=True, message=message))
-
-    def _follow(self, supports: Supports, done: int) -> None:
-        """Put workloads at the kernel's own boundaries next."""
-        like = [work for work in self.todo[:done] if work.dtype == self.todo[0].dtype]
-        like = [work for work in like if work.shape.d == like[0].shape.d]
-        found = self.runs.look(look_for(self.task, like[0], supports.limits))
-        followed = workloads_at(found, supports, like, self.runs.coverage())
-        self.boundaries = followed.boundaries
-        known = set(self.todo)
-        self.todo[done:done] = [work for work in followed.workloads if work not in known]
-
-    @property
-    def coverage(self) -> Coverage:
-        """Return which code the runs executed, and the sizes at which the kernel takes another branch."""
-        return replace(self.runs.coverage(), boundaries=self.boundaries)
-
-
-def _build(workload: Workload) -> tuple[str, ...]:
-    """Return the axes of a workload that macros choose."""
-    return workload.dtype, workload.mask, workload.encoding
-
-
-def judge_all(
-    runs: Runs,
-    task: Task,
-    todo: Sequence[Workload],
-    policy: Policy = Policy(),  # noqa: B008  (frozen)
-) -> Iterator[Judged]:
-    """Judge these workloads; then, if all passed, what is judged once: indices at large sizes, and the -G build."""
-    return iter(Judging(runs, task, todo, policy))
 
 
 def judge(

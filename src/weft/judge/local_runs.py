@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from weft.core.records import Dim3, Run
+from weft.core.records import Binary, Dim3, Run
 from weft.coverage.boundaries import Code
 from weft.coverage.gather import Gathered, cover
 from weft.coverage.records import Boundary, Coverage
@@ -77,6 +77,22 @@ class EngineRuns:
         return Ran(run, outputs, self._kernel.numbers(call.inputs))
 
 
+class RanKernel(NamedTuple):
+    """A kernel that ran. Sizes decide what is launched and compiled together: one kernel may have several binaries."""
+
+    defines: Mapping[str, str]
+    entry: str
+    binary: Binary
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What runs executed, for the coverage of runs in several processes."""
+
+    gathered: Gathered
+    ran: tuple[RanKernel, ...]
+
+
 class LocalRuns(EngineRuns):
     """Runs a candidate on the virtual GPU. A call starts from a fresh device; its repetitions, and calls with `kept`,
     start from what the previous calls left."""
@@ -90,6 +106,8 @@ class LocalRuns(EngineRuns):
         self._gathered = Gathered()
         self._ran: dict[str, tuple[KernelFile, dict[str, Code]]] = {}
         """Macros → the file with them, and its kernels that ran, by their names."""
+        self._ran_since: dict[tuple[str, str], RanKernel] = {}
+        """Digest of the PTX and kernel → what ran since the last `take_seen`."""
 
     def run(self, call: Call, watch: Watch) -> Ran:
         if watch.kept:
@@ -99,11 +117,28 @@ class LocalRuns(EngineRuns):
         self.engine.schedule = 0
         ran = super().run(call, watch)
         self._gathered.add(ran.run.visits)
-        kernel, codes = self._ran.setdefault(str(sorted(call.defines.items())), (self._kernel, {}))
-        for entry, binary in kernel.binaries(call.inputs).items():
-            codes.setdefault(entry, Code(self.engine.program(binary, entry), binary, entry))
+        for entry, binary in self._kernel.binaries(call.inputs).items():
+            self._note(RanKernel(call.defines, entry, binary), self._kernel)
         notes = recognition_notes(self.engine, self._kernel, call.inputs) if ran.run.clean and not watch.kept else ()
         return replace(ran, run=replace(ran.run, findings=ran.run.findings + notes)) if notes else ran
+
+    def _note(self, ran: RanKernel, kernel: KernelFile) -> None:
+        """Keep a kernel that ran."""
+        code = Code(self.engine.program(ran.binary, ran.entry), ran.binary, ran.entry)
+        self._ran.setdefault(str(sorted(ran.defines.items())), (kernel, {}))[1].setdefault(ran.entry, code)
+        self._ran_since[ran.binary.ptx_digest, ran.entry] = ran
+
+    def take_seen(self) -> Seen:
+        """Return what ran since the last call of this, for `add_seen` in another process."""
+        seen = Seen(self._gathered, tuple(self._ran_since.values()))
+        self._gathered, self._ran_since = Gathered(), {}
+        return seen
+
+    def add_seen(self, seen: Seen) -> None:
+        """Count what the same candidate executed in another process."""
+        self._gathered.merge(seen.gathered)
+        for ran in seen.ran:
+            self._note(ran, self.candidate.load_with(ran.defines))
 
     def again(self) -> Iterator[Ran]:
         return map(self.run_again, OTHER_SCHEDULES)

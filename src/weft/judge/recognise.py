@@ -13,7 +13,7 @@ from weft.core.finding_json import finding_of, finding_record
 from weft.core.records import Binary, Finding
 from weft.engines.bound_kernel import in_users_words
 from weft.engines.kernel_file import KernelFile
-from weft.engines.launch_records import LaunchLine, Struct
+from weft.engines.launch_records import LaunchLine, MapArgument, Struct
 from weft.engines.spell_findings import folded, user_place
 from weft.engines.suppress import sift
 from weft.engines.virtual import VirtualGPU
@@ -43,10 +43,9 @@ def _arguments(kernel: KernelFile, line: LaunchLine) -> Arguments:
     arrays = {array.name: array for array in kernel.lines.arrays}
     found = []
     for argument in line.arguments:
-        array = None if isinstance(argument, Struct) else arrays.get(argument.name)
-        if isinstance(argument, Struct):
+        if isinstance(argument, Struct | MapArgument):
             found.append(("", ""))
-        elif array is not None:
+        elif (array := arrays.get(argument.name)) is not None:
             found.append((DATA if array.role == "in" and array.element in FLOATS else ARRAY, array.name))
         else:
             found.append((SIZE, argument.text))

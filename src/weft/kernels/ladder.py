@@ -31,7 +31,8 @@ class Rung:
     idea: str
     task: str
     """The arguments it takes: `sdpa`, `quantised_sdpa` (the same arguments, quantised by the kernel), `fp8_sdpa` (8-bit
-    codes, a scale per head) or `qk_dot` (the scores alone)."""
+    codes, a scale per head), `qk_dot` (the scores alone), `sdpa_backward` (Q, K, V, O, LSE and dO) or
+    `paged_decode` (Q, pages of K and V, a table of them)."""
     dtypes: tuple[str, ...]
     """Types of Q, K and V, the default first."""
     outputs: tuple[str, ...] = ANY_FLOAT
@@ -208,6 +209,31 @@ _LADDER = (
             "STAGES": ("2", "3"),
         },
         language="Triton",
+    ),
+    Rung(
+        name="backward",
+        idea="the backward pass without atomics: a warp per query, then per key",
+        task="sdpa_backward",
+        dtypes=ANY_FLOAT,
+        levers={"WARPS": ("4", "1", "8")},
+    ),
+    Rung(
+        name="backward_triton",
+        idea="the same on tiles and tensor cores, in Triton",
+        task="sdpa_backward",
+        dtypes=("f16", "bf16"),
+        outputs=("f16", "bf16"),
+        largest_d=128,
+        levers={"BLOCK_M": ("32", "64"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "8"), "STAGES": ("2", "3")},
+        language="Triton",
+    ),
+    Rung(
+        name="paged_decode",
+        idea="decode over pages of keys, in splits that a second kernel merges",
+        task="paged_decode",
+        dtypes=ANY_FLOAT,
+        masks=("none", "bottom_right"),
+        levers={"SPLITS": ("4", "1", "2", "8"), "WARPS": ("4", "1", "8")},
     ),
 )
 

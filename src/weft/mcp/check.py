@@ -13,7 +13,8 @@ from weft.core.finding_codes import Severity
 from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
-from weft.judge.judge import LIMITS, Judging, Policy
+from weft.judge.judge import Policy
+from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Refused
 from weft.judge.scope import Scope, hint_for, scope_of

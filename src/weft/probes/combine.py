@@ -40,6 +40,7 @@ class Probes(Instrumentation):
         self.codes = {number: row for probe in self.probes for number, row in probe.codes.items()}
 
         self.keeps_written = any(probe.keeps_written for probe in self.probes)
+        self.sees_bulk = any(probe.sees_bulk for probe in self.probes)
         self.keeps_before = any(probe.keeps_before for probe in self.probes)
         self.notices_writes = any(probe.notices_writes for probe in self.probes) and all(
             probe.notices_writes for probe in self.probes if probe.keeps_before
@@ -99,7 +100,8 @@ class Probes(Instrumentation):
 
     def access(self, b: Builder, event: Access) -> None:
         for probe in self.probes:
-            probe.access(b, event)
+            if probe.sees_bulk or not event.bulk:
+                probe.access(b, event)
 
     def copy(self, b: Builder, event: Access) -> None:
         for probe in self.probes:

@@ -54,6 +54,7 @@ class InitCheck(SharedProbe):
     name = "init"
     codes = CODES
     keeps_written = True
+    sees_bulk = True
 
     def probe_bytes(self, shared_limit: int, warps: int) -> int:
         return shadow_bytes(shared_limit) + TABLE_BYTES

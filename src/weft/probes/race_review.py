@@ -121,6 +121,23 @@ def judge_read_only(scene: Scene) -> tuple[Finding, ...]:
     return tuple(found.values())
 
 
+def unchecked_copies(scene: Scene) -> tuple[Finding, ...]:
+    """Return a note about bulk copies: what they read and write is not checked for races."""
+    body = [item for item in scene.source.inlined.body if isinstance(item, Instruction)]
+    starts = [ins for ins in body if ins.form.facts.starts == "bulk"]
+    copies = [ins for ins in starts if any(each.reads or each.writes for each in ins.form.facts.accesses)]
+    if not copies:
+        return ()
+    message = (
+        f"races of bulk copies ({copies[0].opcode}) were not checked: with each other, and with accesses of threads"
+    )
+    cure = (
+        "wait for a copy's mbarrier or bulk group before its memory is used, and for readers before it is filled again"
+    )
+    note = Finding("R104", message, ptx_line=copies[0].line, place=copies[0].place, severity=Severity.INFO, cure=cure)
+    return (replace(note, count=len(copies)),)
+
+
 def _read_only(scene: Scene, met: WrittenRead) -> Finding:
     load, store = (scene.source.instruction_at.get(site) for site in (met.load, met.store))
     address = met.offset + GLOBAL_BASE

@@ -58,7 +58,7 @@ from . import global_race
 from .global_race import note
 from .lane_shadow import EPOCH_SHIFT, LAST_EPOCH, SEVERAL, Entries, lanes_with, read_entries
 from .race_alike import TAG_BYTES, forget_tags, leave_tags, only_alike
-from .race_review import judge_buffers, judge_read_only, judge_suspects
+from .race_review import judge_buffers, judge_read_only, judge_suspects, unchecked_copies
 from .race_step import IN_FLIGHT, READERS, STORED, Step
 from .shadow import any_of, either, read_rows, read_shadow
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size
@@ -86,7 +86,7 @@ class RaceCheck(SharedProbe):
         mine = {code for code, _ in self.codes.values()}
         in_ctas = judge_suspects(scene, self.codes, still_suspicious)
         others = (found for found in findings if found.code not in mine)
-        return (*others, *in_ctas, *judge_buffers(scene, in_ctas), *judge_read_only(scene))
+        return (*others, *in_ctas, *judge_buffers(scene, in_ctas), *judge_read_only(scene), *unchecked_copies(scene))
 
     # -- memory: the warps' epochs, how often this CTA was suspected, and the two shadows --------------------------
 

@@ -1,6 +1,6 @@
 """Parses the body of a function: scopes, declarations, labels, instructions."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -258,6 +258,8 @@ class Body:
             if at >= len(row.operands):
                 raise ParseError(f"{token.text} takes {len(row.operands)} operands", token.line)
             operands.append(self.operand(row.operands[at].kind))
+            if at + 1 < len(row.operands) and row.operands[at + 1].name == "coordinates":
+                operands.append(self.coordinates(mods))
         if row.facts.control == "call":
             operands = self.call_operands(operands, token.line)
         elif len(operands) < row.required:
@@ -286,7 +288,8 @@ class Body:
         token = p.token
         if p.accept("["):
             mem = self.address()
-            p.expect("]")
+            if p.token.text != ",":  # a tensor map is followed by coordinates
+                p.expect("]")
             return mem
         if p.accept("{"):
             if kind != "vector":
@@ -336,6 +339,19 @@ class Body:
             raise ParseError(f"{token.text} cannot be an address", token.line)
         offset = p.integer() if p.accept("+") else -p.integer() if p.accept("-") else 0
         return Mem(base, offset)
+
+    def coordinates(self, mods: Mapping[str, str]) -> Vec:
+        """Read `, {c0, c1}]` behind a tensor map: a coordinate for each dimension; gather4: a column and four rows."""
+        p = self.p
+        line = p.token.line
+        p.expect(",")
+        p.expect("{")
+        found = Vec(tuple(p.comma_list(lambda: self.operand("value"), "}")))
+        p.expect("]")
+        count = 5 if "tile::gather4" in mods else int(mods["dim"][0])
+        if len(found.items) != count:
+            raise ParseError(f"{len(found.items)} coordinates of a tensor, {count} are needed", line)
+        return found
 
     def call_operands(self, operands: list[Operand], line: int) -> list[Operand]:
         """Return three operands of `call (ret), f, (args)`, also if a list is missing, and a register's prototype."""

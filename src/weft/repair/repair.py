@@ -1,10 +1,11 @@
 """Finds the line of a mistake by repairing it: small edits are tested until the failing workload passes.
 
-The edits nearest to the suspected lines come first. An edit that makes the smallest failing workload pass must also
-repair the workload that failed first, with its other sizes: an edit that only hides the symptom rarely does.
+Edits of the most suspected lines come first. An edit that makes the smallest failing workload pass must also repair the
+workload that failed first, with its other sizes: an edit that only hides the symptom rarely does.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,11 +15,29 @@ from weft.judge.candidate import Candidate
 from weft.tasks.task import Problem, Task
 
 from .attempt import Bench
-from .edits import OPERAND, Edit
+from .edits import Edit
+from .templates import Kind
 
-BATCH = 200
+BATCH = 350
 """Edits that are compiled into one kernel."""
-MOST_BATCHES = 6
+MOST_BATCHES = 10
+MOST_SECONDS = 35.0
+"""CPU time after which no further edit is tested."""
+
+Progress = Callable[[str], None]
+
+_LATER: Mapping[Kind, int] = {
+    Kind.TERM: 4,
+    Kind.EXCHANGE: 12,
+    Kind.VALUE: 18,
+    Kind.OPERAND: 24,
+    Kind.GUARDED: 24,
+}
+"""How many places in the order of suspected lines a kind of edit is put back."""
+_NEARBY = 12
+"""Lines around an edit that repairs, in which simpler edits are tested too."""
+_PER_LINE = 3
+"""Places that one line of distance from a suspected line counts."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +47,7 @@ class Repair:
     place: Place
     words: str
     """What is changed: `33 → 32`."""
+    kind: Kind = Kind.CONSTANT
 
 
 def find_repairs(
@@ -35,7 +55,7 @@ def find_repairs(
     task: Task,
     problems: Sequence[Problem],
     suspected: Sequence[int],
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> tuple[Repair, ...]:
     """Return the edits that repair all problems, the likeliest mistake first; the first problem is the smallest.
 
@@ -46,37 +66,60 @@ def find_repairs(
     if source.is_triton or source.compiled:
         return ()
     try:
-        bench = Bench.of(candidate, task, problems[0])
-        for number, batch in enumerate(_batches(bench.edits(), suspected), 1):
+        bench = Bench.of(candidate, task, problems[0], time.process_time() + MOST_SECONDS)
+        others = [Bench.of(candidate, task, problem) for problem in problems[1:]]
+        edits = bench.edits()
+        tested: set[Edit] = set()
+        for number, batch in enumerate(_batches(edits, suspected), 1):
+            if time.process_time() > bench.until:
+                break
             progress(f"trying {len(batch)} edits ({number} of at most {MOST_BATCHES})")
-            found = list(bench.passing(batch))
-            for problem in problems[1:]:
-                found = list(_also(Bench.of(candidate, task, problem), found))
-            if found:
-                return tuple(_by_line(found, suspected))
+            tested.update(batch)
+            if found := _repairing(bench, others, batch):
+                nearby = [edit for edit in _simpler_nearby(edits, found) if edit not in tested]
+                return tuple(_by_line([*found, *_repairing(bench, others, nearby)], suspected))
     except WeftError:  # a -G build that does not compile or run repairs nothing
         return ()
     return ()
 
 
 def _batches(edits: Sequence[Edit], suspected: Sequence[int]) -> Iterator[Sequence[Edit]]:
-    """Yield batches: other variables after everything else, and both by their distance from the suspected lines."""
-    ordered = sorted(edits, key=lambda edit: (edit.kind == OPERAND, _distance(edit.place.line, suspected)))
+    """Yield batches, the likeliest edits of the most suspected lines first."""
+    places = {line: _place_in(line, suspected) for line in {edit.place.line for edit in edits}}
+    ordered = sorted(edits, key=lambda edit: places[edit.place.line] + _LATER.get(edit.kind, 0))
     for first in range(0, min(len(ordered), BATCH * MOST_BATCHES), BATCH):
-        yield sorted(ordered[first : first + BATCH], key=lambda edit: edit.ptx_line)
+        yield sorted(ordered[first : first + BATCH], key=lambda edit: edit.order)
 
 
-def _distance(line: int, suspected: Sequence[int]) -> int:
-    return min((abs(line - other) for other in suspected), default=0)
+def _repairing(bench: Bench, others: Sequence[Bench], edits: Sequence[Edit]) -> list[Edit]:
+    """Return the edits that repair all problems."""
+    found = list(bench.passing(edits)) if edits else []
+    for other in others:
+        if found:
+            # Of the same code all edits are kept, so that nothing is compiled again.
+            kept = edits if other.binary.ptx == bench.binary.ptx else found
+            found = list(_also(other, kept, found))
+    return found
 
 
-def _also(bench: Bench, edits: Sequence[Edit]) -> Iterator[Edit]:
-    """Yield those of the edits that repair another problem, too. Its build may have other registers."""
-    if not edits:
-        return
-    keys = {edit.key: edit for edit in edits}
-    same = [edit for edit in bench.edits() if edit.key in keys]
-    for edit in bench.passing(sorted(same, key=lambda edit: edit.ptx_line)):
+def _simpler_nearby(edits: Sequence[Edit], found: Sequence[Edit]) -> list[Edit]:
+    """Return constants and operations near edits of other kinds: `x = y` for `x += y` also repairs a wrong first x."""
+    kind, lines = min(edit.kind for edit in found), {edit.place.line for edit in found}
+    simpler = [edit for edit in edits if edit.kind < min(kind, Kind.TERM)]
+    near = [edit for edit in simpler if any(abs(edit.place.line - line) <= _NEARBY for line in lines)]
+    return sorted(near[:BATCH], key=lambda edit: edit.order)
+
+
+def _place_in(line: int, suspected: Sequence[int]) -> int:
+    """Return the place of a line among the suspected ones; a line between them is put behind its neighbour."""
+    return min((at + _PER_LINE * abs(line - other) for at, other in enumerate(suspected)), default=0)
+
+
+def _also(bench: Bench, edits: Sequence[Edit], found: Sequence[Edit]) -> Iterator[Edit]:
+    """Yield those that were found and repair another problem, too. Its build may have other registers and sizes."""
+    kept, keys = {edit.key for edit in edits}, {edit.key: edit for edit in found}
+    same = sorted((edit for edit in bench.edits() if edit.key in kept), key=lambda edit: edit.order)
+    for edit in bench.passing(same, {edit for edit in same if edit.key in keys}):
         yield keys[edit.key]
 
 
@@ -84,5 +127,5 @@ def _by_line(edits: Sequence[Edit], suspected: Sequence[int]) -> Iterator[Repair
     """Yield the likeliest edit of each line."""
     ordered = sorted(edits, key=lambda edit: edit.place.line)
     best = [min(group, key=lambda edit: edit.kind) for _, group in groupby(ordered, key=lambda edit: edit.place.line)]
-    for edit in sorted(best, key=lambda edit: (edit.kind, _distance(edit.place.line, suspected))):
-        yield Repair(edit.place, edit.words)
+    for edit in sorted(best, key=lambda edit: (edit.kind, _place_in(edit.place.line, suspected))):
+        yield Repair(edit.place, edit.words, edit.kind)

@@ -15,7 +15,8 @@ from weft.diagnose.records import Diagnosis
 from weft.diagnose.shown import verify_command
 from weft.interop.open_kernel import load
 from weft.judge.candidate import Candidate
-from weft.judge.judge import LIMITS, Judging, Policy
+from weft.judge.judge import Policy
+from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, nothing_selected, plan
 from weft.judge.shape_sizes import shape_sizes

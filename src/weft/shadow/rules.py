@@ -25,8 +25,8 @@ def rule_for(ins: Instruction, algebra: Algebra) -> Rule:
         return _warpgroup
     if facts.multiplies:
         return multiply
-    if facts.starts:
-        return _start_copy
+    if facts.starts or facts.settles == "bulk" or any(access.holds == "tensor map" for access in facts.accesses):
+        return _start_copy if facts.starts == "cp.async" else _bulk
     if facts.accesses:
         return _access_rule(ins)
     if facts.control:
@@ -326,6 +326,12 @@ def _start_copy(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
     taken = source_bytes(w, ins, size)
     for length in sorted(set(taken[w.mask].tolist()) - {0}):
         s.fetch(w, ins, Target(load.only, source.address, w.mask & (taken == length), source.pointer), length)
+
+
+def _bulk(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
+    """Bulk copies move their marks when they land (`Shadow.copy`); tensor maps depend on no value that is followed."""
+    if ins.facts.is_atomic:
+        raise Unsupported(f"following values through {ins.opcode}", ins.line)
 
 
 def _hint(s: Shadow, w: RunningWarp, ins: Instruction) -> None:

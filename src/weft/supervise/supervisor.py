@@ -15,7 +15,8 @@ from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
 from weft.core.status import Status
-from weft.judge.judge import LIMITS, Judging, Policy, smallest
+from weft.judge.judge import Policy, smallest
+from weft.judge.judging import LIMITS, Judging
 from weft.judge.runs import Refused, same_bits
 from weft.judge.scope import hint_for, scope_of
 from weft.judge.select import Supports, find_candidate, followed, plan

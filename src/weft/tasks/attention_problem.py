@@ -8,20 +8,22 @@ from typing import cast
 import numpy as np
 
 from weft.attention.bias import bias_gate
+from weft.attention.contract import CODED, DENSE, Contract
 from weft.attention.dtypes import Array, numpy_dtype
 from weft.attention.emulate import Algorithm, Emulated, emulate
 from weft.attention.error_report import ErrorReport, compare
 from weft.attention.errors import ContractError
 from weft.attention.gates import GateResult, flash_gate, lse_gate, tight_gate
+from weft.attention.layouts import arranged, pack, packed_shape, unpack
+from weft.attention.logits import Logits
 from weft.attention.quantisation_noise import DRAWS, MANY_DRAWS, noise_size
 from weft.attention.quantise import QUANTISERS, Quantiser
-from weft.attention.reference import Attended, Causal, attention, attention16, visible
+from weft.attention.reference import Attended, Causal, attention, attention16
+from weft.attention.regimes import make
 from weft.kernels.ladder import ENCODINGS
 
 from .declared import algorithms_of
-from .task import PLAIN, Declared, Judgement, Output, Outputs, Problem
-
-OUTPUTS = (Output("o", lambda shape: shape.q), Output("lse", lambda shape: shape.lse, dtype="f32", optional=True))
+from .task import PLAIN, Declared, Judgement, Output, Outputs, Problem, Workload
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,13 @@ class AttentionProblem(Problem):
     original: tuple[Array, Array, Array] | None = None
     """q, k and v before they were quantised."""
     scales: tuple[Array, Array, Array] | None = None
-    """Their scales (b, h)."""
+    """Their scales (b, h); 0: not quantised."""
     rows: Array | None = None
     """The queries that are judged; None: all. q holds only these."""
+    contract: Contract = DENSE
+    """Which attention it is."""
+    heads: Array | None = None
+    """The query heads that are judged; None: all."""
 
     @property
     def causal(self) -> Causal:
@@ -45,14 +51,20 @@ class AttentionProblem(Problem):
 
     @cached_property
     def mask(self) -> Array:
-        """(sq, skv): which key each query of q may see."""
-        whole = visible(self.workload.shape.sq, self.workload.shape.skv, self.causal)
-        return whole if self.rows is None else whole[self.rows]
+        """(sq, skv) or (b, 1, sq, skv): which key each query of q may see."""
+        whole = self.contract.mask(self.workload.shape, self.causal)
+        return whole if self.rows is None else whole[..., self.rows, :]
+
+    @cached_property
+    def logits(self) -> Logits:
+        """What is done to scaled scores before the softmax."""
+        whole = self.contract.logits(self.workload.shape, self.causal, self.arrays)
+        return whole if self.rows is None or self.heads is None else whole.cut(self.rows, self.heads)
 
     @property
     def has_stages(self) -> bool:
-        """Whether kernels have the stages that `emulated` computes."""
-        return True
+        """Whether kernels have the stages that `emulated` computes, and their own layout is the dense one."""
+        return self.contract in (DENSE, CODED)
 
     @property
     def quantiser(self) -> Quantiser:
@@ -61,12 +73,16 @@ class AttentionProblem(Problem):
     @cached_property
     def gold(self) -> Attended:
         """Attention in float64 on the kernel's own inputs."""
-        return attention(self.q, self.k, self.v, mask=self.mask)
+        return self.attend(self.q, self.k, self.v)
 
     @cached_property
     def exact(self) -> Attended:
         """Attention in float64 on the inputs before quantisation."""
-        return self.gold if self.original is None else attention(*self.original, mask=self.mask)
+        return self.gold if self.original is None else self.attend(*self.original)
+
+    def attend(self, q: Array, k: Array, v: Array) -> Attended:
+        """Return this attention of other numbers, in float64."""
+        return attention(q, k, v, mask=self.mask, scale=self.contract.scale, logits=self.logits)
 
     @cached_property
     def noise(self) -> Array:
@@ -87,7 +103,15 @@ class AttentionProblem(Problem):
         """Return the results of the declared algorithm."""
         if algorithm not in self._emulated:
             with np.errstate(over="ignore", invalid="ignore"):  # no right kernel matches an algorithm that overflows
-                self._emulated[algorithm] = emulate(algorithm, self.q, self.k, self.v, mask=self.mask)
+                self._emulated[algorithm] = emulate(
+                    algorithm,
+                    self.q,
+                    self.k,
+                    self.v,
+                    mask=self.mask,
+                    scale=self.contract.scale,
+                    logits=self.logits,
+                )
         return self._emulated[algorithm]
 
     @cached_property
@@ -101,11 +125,11 @@ class AttentionProblem(Problem):
         if self.workload.encoding != PLAIN or dtype not in ("f16", "bf16"):
             return None
         q, k, v = (x.astype(numpy_dtype(dtype)) for x in (self.q, self.k, self.v))
-        found = attention16(q, k, v, mask=self.mask)
+        found = attention16(q, k, v, mask=self.mask, scale=self.contract.scale, logits=self.logits)
         return found if np.isfinite(found.o.astype(np.float64)).all() else None
 
     def defines(self) -> dict[str, str]:
-        chosen = super().defines()
+        chosen = super().defines() | self.contract.defines()
         if self.workload.encoding != PLAIN:
             chosen["ENCODING"] = str(ENCODINGS.index(self.workload.encoding))
         return chosen
@@ -120,12 +144,75 @@ class AttentionProblem(Problem):
         q, k, v = cut(self.q, self.k, self.v)
         scales = self.scales and (self.scales[0][:, heads], self.scales[1][:, kv_heads], self.scales[2][:, kv_heads])
         original = self.original and cut(*self.original)
-        return AttentionProblem(self.workload, self.arrays, q, k, v, original, scales, rows)
+        return AttentionProblem(self.workload, self.arrays, q, k, v, original, scales, rows, self.contract, heads)
+
+    def packed(self, outputs: Outputs) -> dict[str, Array]:
+        """Return dense outputs in the kernel's layout."""
+        return pack(self.contract, self.workload.shape, outputs)
+
+    def unpacked(self, outputs: Outputs) -> dict[str, Array]:
+        """Return a kernel's outputs as dense arrays."""
+        return unpack(self.contract, self.workload.shape, outputs, self.gold._asdict())
+
+
+def outputs_of(contract: Contract) -> tuple[Output, Output]:
+    """Return O and the optional LSE in the contract's layout."""
+    return (
+        Output("o", lambda shape: packed_shape(contract, shape, "o")),
+        Output("lse", lambda shape: packed_shape(contract, shape, "lse"), dtype="f32", optional=True),
+    )
+
+
+OUTPUTS = outputs_of(DENSE)
+
+
+def draw_attention(contract: Contract, workload: Workload) -> AttentionProblem:
+    """Return the regime's q, k and v with the contract's other inputs, in its layout and in the workload's type."""
+    original = make(workload.regime, workload.shape, workload.dtype, workload.seed)
+    shape, terms = workload.shape, contract.draw_terms(workload.shape, workload.seed)
+    if contract.coded:
+        return _coded(contract, workload, original, terms)
+    q, k, v = _without_padding(contract, workload, original)
+    arrays = arranged(contract, shape, {"q": q, "k": k, "v": v}, workload.seed) | terms
+    return AttentionProblem(workload, arrays, q, k, v, contract=contract)
+
+
+def _without_padding(contract: Contract, workload: Workload, qkv: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Return q, k and v with zeros in rows that no sequence has."""
+    lengths = contract.lengths(workload.shape)
+    if lengths is None:
+        return qkv
+    for x, ends in zip(qkv, (lengths[0], lengths[1], lengths[1]), strict=True):
+        for batch, end in enumerate(ends):
+            x[batch, :, end:] = 0
+    return qkv
+
+
+def _coded(
+    contract: Contract, workload: Workload, original: tuple[Array, Array, Array], terms: Mapping[str, Array]
+) -> AttentionProblem:
+    """Return codes and scales; the workload's type is that of O."""
+    quantiser = QUANTISERS[workload.encoding]
+    arrays, meant = dict(terms), []
+    for name, x in zip("qkv", original, strict=True):
+        if name not in contract.coded:
+            arrays[name] = x
+            meant.append(x)
+            continue
+        coded = quantiser.encode(x.astype(np.float32))
+        arrays[f"{name}_code"], arrays[f"{name}_scale"] = coded.codes, coded.scale
+        meant.append(quantiser.decode(coded.codes, coded.scale).astype(np.float32))
+    q, k, v = meant
+    q_scale, k_scale, v_scale = (
+        arrays.get(f"{name}_scale", np.zeros(x.shape[:2])) for name, x in zip("qkv", meant, strict=True)
+    )
+    scales = (q_scale, k_scale, v_scale)
+    return AttentionProblem(workload, arrays, q, k, v, original, scales, contract=contract)
 
 
 def attention_reference(problem: AttentionProblem) -> Outputs:
     """Return O and LSE in float64."""
-    return problem.gold._asdict()
+    return problem.packed(problem.gold._asdict())
 
 
 def judge_attention(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Judgement:
@@ -133,6 +220,7 @@ def judge_attention(problem: AttentionProblem, outputs: Outputs, declared: Decla
 
     If a kernel may follow several algorithms, one must pass every gate; if none does, the nearest is reported.
     """
+    outputs = problem.unpacked(outputs)
     o, lse = outputs["o"], outputs.get("lse")
     gold, ref16, dtype = problem.gold, problem.ref16, problem.workload.dtype
     common = [] if ref16 is None else [flash_gate(o, gold.o, ref16.o, dtype)]
@@ -150,7 +238,7 @@ def _against(emulated: Emulated, problem: AttentionProblem, o: Array, lse: Array
     gates = [tight_gate(o, emulated.o, problem.v, dtype, allowance=emulated.allowance)]
     if lse is not None:
         gates.append(lse_gate(lse, emulated.lse, allowance=emulated.allowance))
-    bias = bias_gate(o, (problem.gold.o, emulated.unrounded), dtype, keys=problem.mask.sum(axis=1))
+    bias = bias_gate(o, (problem.gold.o, emulated.unrounded), dtype, keys=problem.mask.sum(axis=-1))
     return gates if bias is None else [*gates, bias]
 
 

@@ -3,37 +3,19 @@
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
+from weft.attention.contract import CODED
 from weft.attention.dtypes import Array
 from weft.attention.error_report import compare
 from weft.attention.gates import GateResult, quantised_gate
-from weft.attention.quantise import QUANTISERS
-from weft.attention.regimes import make
 from weft.attention.shapes import SHAPES
-from weft.attention.stages import STAGES
 from weft.kernels.ladder import ENCODINGS
 
-from .attention_problem import OUTPUTS, AttentionProblem, attention_reference, judge_attention
+from .attention_problem import AttentionProblem, judge_attention
 from .declared import algorithms_of
+from .family import attention_task
 from .mutants.quantised import QUANTISED_MUTANTS
-from .numpy_attention import RIGHT
 from .sdpa import CERTIFIED_ON, QUICK_REGIMES, QUICK_SHAPES, SDPA
-from .task import Axes, Declared, Judgement, Outputs, Task, Workload
-
-
-def draw(workload: Workload) -> AttentionProblem:
-    """Return codes and scales of the regime's q, k and v; the workload's type is that of O."""
-    original = make(workload.regime, workload.shape, workload.dtype, workload.seed)
-    quantiser = QUANTISERS[workload.encoding]
-    arrays, meant = {}, []
-    for name, x in zip("qkv", original, strict=True):
-        coded = quantiser.encode(x.astype(np.float32))
-        arrays[f"{name}_code"], arrays[f"{name}_scale"] = coded.codes, coded.scale
-        meant.append(quantiser.decode(coded.codes, coded.scale).astype(np.float32))
-    q, k, v = meant
-    scales = (arrays["q_scale"], arrays["k_scale"], arrays["v_scale"])
-    return AttentionProblem(workload, arrays, q, k, v, original, scales)
+from .task import Axes, Declared, Judgement, Outputs, Workload
 
 
 def judge(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Judgement:
@@ -55,19 +37,14 @@ def _whole_error(problem: AttentionProblem, outputs: Outputs, declared: Declared
     return min(gates, key=lambda gate: gate.ratio)
 
 
-FP8_SDPA = Task(
+FP8_SDPA = attention_task(
+    CODED,
     name="fp8_sdpa",
     what="attention on 8-bit codes with a scale per head, linear (sim_fp8) or e4m3; O in f16, bf16 or f32, and LSE",
-    inputs=("q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale"),
-    outputs=OUTPUTS,
-    stages=STAGES,
-    draw=draw,
-    reference=attention_reference,
     judge=judge,
     workloads=Axes(tuple(SHAPES), encodings=ENCODINGS),
     quick=Axes(QUICK_SHAPES, (*QUICK_REGIMES, "uneven_channels"), encodings=ENCODINGS),
     mutants=(*SDPA.mutants, *QUANTISED_MUTANTS),
-    right=RIGHT,
     certified_on=tuple(map(partial(replace, encoding="sim_fp8"), CERTIFIED_ON))
     + tuple(map(partial(replace, encoding="e4m3"), CERTIFIED_ON[:3]))
     + (

@@ -5,12 +5,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from weft.attention.dtypes import Array, numpy_dtype, rounded
-from weft.attention.merge import Partial, merge
-from weft.attention.reference import Attended, default_scale, softmax
+from weft.attention.merge import Partial, merge, sink_partials
+from weft.attention.reference import Attended, default_scale
 
 from .attention_problem import AttentionProblem
 from .task import Outputs
@@ -28,7 +29,7 @@ def per_query_head(x: Array, problem: AttentionProblem) -> Array:
 
 
 def mask_of(problem: AttentionProblem) -> Array:
-    """(sq, skv)."""
+    """(sq, skv), or (b, 1, sq, skv)."""
     return problem.mask
 
 
@@ -41,11 +42,11 @@ def finish(problem: AttentionProblem, o: Array, lse: Array) -> Attended:
 def scores(
     problem: AttentionProblem, *, q: Array | None = None, k: Array | None = None, scale: float | None = None
 ) -> Array:
-    """Return q·kᵀ·scale in float64, not masked; k has one head per query head."""
+    """Return the logits in float64, not masked: q·kᵀ·scale, capped and biased. k has one head per query head."""
     q = problem.q if q is None else q
     k = per_query_head(problem.k, problem) if k is None else k
-    factor = default_scale(problem.workload.shape.d) if scale is None else scale
-    return np.asarray(q.astype(np.float64) @ k.astype(np.float64).swapaxes(2, 3) * factor)
+    factor = (problem.contract.scale or default_scale(problem.workload.shape.d)) if scale is None else scale
+    return problem.logits.of(q.astype(np.float64) @ k.astype(np.float64).swapaxes(2, 3) * factor)
 
 
 def plain(
@@ -54,7 +55,7 @@ def plain(
     """Return softmax(s)·v; s and v have one head per query head."""
     s = scores(problem) if s is None else s
     v = per_query_head(problem.v, problem) if v is None else v
-    weights, lse = softmax(np.where(mask_of(problem) if mask is None else mask, s, -np.inf))
+    weights, lse = problem.logits.softmax(np.where(mask_of(problem) if mask is None else mask, s, -np.inf))
     return finish(problem, weights @ v.astype(np.float64), lse)
 
 
@@ -99,7 +100,7 @@ def online(
             keys = slice(index * tile, (index + 1) * tile)
             state = step(state, s[..., keys], v[:, :, keys])
         partials.append(state)
-    return finish(problem, *join(partials))
+    return finish(problem, *join([*partials, *sink_partials(problem.logits.sinks, partials[0])]))
 
 
 def _short_operands(problem: AttentionProblem) -> Attended:
@@ -124,15 +125,19 @@ def _tensor_core(problem: AttentionProblem, tile: int, *, lag: float = 0.0, l_of
     return online(problem, tile=tile, step=step)
 
 
+def _right(run: Callable[[AttentionProblem], Attended]) -> Callable[[AttentionProblem], Outputs]:
+    return lambda problem: problem.packed(run(problem)._asdict())
+
+
 RIGHT: Mapping[str, Callable[[AttentionProblem], Outputs]] = {
-    "float64": lambda problem: plain(problem)._asdict(),
-    "online_32": lambda problem: online(problem, tile=32)._asdict(),
-    "online_64": lambda problem: online(problem, tile=64)._asdict(),
-    "split_4": lambda problem: online(problem, splits=4)._asdict(),
-    "short_p_32": lambda problem: _tensor_core(problem, 32)._asdict(),
-    "short_p_64": lambda problem: _tensor_core(problem, 64)._asdict(),
-    "short_l": lambda problem: _tensor_core(problem, 16, l_of_short_p=True)._asdict(),
-    "lazy_maximum": lambda problem: _tensor_core(problem, 32, lag=5.5)._asdict(),
-    "short_operands": lambda problem: _short_operands(problem)._asdict(),
+    "float64": _right(plain),
+    "online_32": _right(partial(online, tile=32)),
+    "online_64": _right(partial(online, tile=64)),
+    "split_4": _right(partial(online, splits=4)),
+    "short_p_32": _right(partial(_tensor_core, tile=32)),
+    "short_p_64": _right(partial(_tensor_core, tile=64)),
+    "short_l": _right(partial(_tensor_core, tile=16, l_of_short_p=True)),
+    "lazy_maximum": _right(partial(_tensor_core, tile=32, lag=5.5)),
+    "short_operands": _right(_short_operands),
 }
 """Right implementations: a gate that rejects one of them is wrong."""

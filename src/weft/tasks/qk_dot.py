@@ -8,7 +8,7 @@ from weft.attention.shapes import SHAPES
 from weft.kernels.ladder import ENCODINGS
 
 from .attention_problem import AttentionProblem
-from .fp8_sdpa import draw as draw_codes
+from .fp8_sdpa import FP8_SDPA
 from .mutants.scores import RIGHT_SCORES, SCORE_MUTANTS
 from .numpy_attention import scores
 from .task import Axes, Declared, Judgement, Output, Outputs, Task, Workload, judgement
@@ -16,7 +16,8 @@ from .task import Axes, Declared, Judgement, Output, Outputs, Task, Workload, ju
 
 def draw(workload: Workload) -> AttentionProblem:
     """Return codes and scales of q and k."""
-    problem = draw_codes(workload)
+    problem = FP8_SDPA.draw(workload)
+    assert isinstance(problem, AttentionProblem)
     arrays = {name: problem.arrays[name] for name in QK_DOT.inputs}
     return AttentionProblem(workload, arrays, problem.q, problem.k, problem.v)
 

@@ -12,12 +12,14 @@ from .fp8_sdpa import FP8_SDPA
 from .qk_dot import QK_DOT
 from .quantised_sdpa import QUANTISED_SDPA
 from .sdpa import SDPA
+from .sdpa_backward import SDPA_BACKWARD
 from .sdpa_decode import SDPA_DECODE
 from .task import Task
+from .variants import PAGED_DECODE, SDPA_VARLEN, SLIDING_WINDOW, SOFTCAP_SINKS
 
-TASKS: Mapping[str, Task] = MappingProxyType(
-    {task.name: task for task in (QK_DOT, SDPA, FP8_SDPA, QUANTISED_SDPA, SDPA_DECODE)}
-)
+_DENSE = (QK_DOT, SDPA, FP8_SDPA, QUANTISED_SDPA, SDPA_DECODE, SDPA_BACKWARD)
+_VARIANTS = (SLIDING_WINDOW, SOFTCAP_SINKS, SDPA_VARLEN, PAGED_DECODE)
+TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in (*_DENSE, *_VARIANTS)})
 """Tasks by name."""
 
 

@@ -1,22 +1,13 @@
 """`sdpa`: O = softmax(Q·Kᵀ·scale + mask)·V and LSE, on f16, bf16 or f32."""
 
-from weft.attention.regimes import make
+from weft.attention.contract import DENSE
 from weft.attention.shapes import SHAPES
-from weft.attention.stages import STAGES
 
-from .attention_problem import OUTPUTS, AttentionProblem, attention_reference, judge_attention
+from .family import attention_task
 from .mutants.attention import SDPA_MUTANTS
 from .mutants.online import ONLINE_MUTANTS
 from .mutants.small import SMALL_MUTANTS
-from .numpy_attention import RIGHT
-from .task import Axes, Task, Workload
-
-
-def draw(workload: Workload) -> AttentionProblem:
-    """Return q, k and v of the regime, in the workload's type."""
-    q, k, v = make(workload.regime, workload.shape, workload.dtype, workload.seed)
-    return AttentionProblem(workload, {"q": q, "k": k, "v": v}, q, k, v)
-
+from .task import Axes, Workload
 
 CERTIFIED_ON = tuple(
     Workload(SHAPES[shape], "f16", mask, regime, seed)
@@ -68,19 +59,13 @@ QUICK_REGIMES = (
     "long_tail",
 )
 
-SDPA = Task(
+SDPA = attention_task(
+    DENSE,
     name="sdpa",
     what="O = softmax(Q·Kᵀ·scale + mask)·V and LSE: f16, bf16, f32; both causal alignments; GQA; any D",
-    inputs=("q", "k", "v"),
-    outputs=OUTPUTS,
-    stages=STAGES,
-    draw=draw,
-    reference=attention_reference,
-    judge=judge_attention,
     workloads=Axes(tuple(SHAPES)),
     quick=Axes(QUICK_SHAPES, QUICK_REGIMES),
     mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS, *SMALL_MUTANTS),
-    right=RIGHT,
     certified_on=CERTIFIED_ON,
     any_size=("B", "heads", "group", "SQ", "SKV", "S", "D"),
 )

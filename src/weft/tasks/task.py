@@ -147,6 +147,8 @@ class Mutant:
     """The output it breaks; empty: the first."""
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Type of the output → why no gate can distinguish it from a right kernel there."""
+    stage: str = ""
+    """The stage it breaks, for tasks whose diagnosis compares outputs with those of its mutants."""
 
 
 @dataclass(frozen=True)

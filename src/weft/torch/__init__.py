@@ -1,4 +1,4 @@
-"""Attention kernels of the ladder as PyTorch functions. Forward only.
+"""Attention kernels of the ladder as PyTorch functions; `sdpa` has gradients.
 
     from weft.torch import sdpa, fp8_sdpa
 

@@ -1,4 +1,4 @@
-"""`sdpa` and `fp8_sdpa`: PyTorch's scaled_dot_product_attention on kernels of the ladder. Forward only."""
+"""`sdpa` and `fp8_sdpa`: PyTorch's scaled_dot_product_attention on kernels of the ladder. `sdpa` has gradients."""
 
 import math
 from dataclasses import dataclass
@@ -24,6 +24,8 @@ ENCODED = ("fp8_sdpa", "quantised_sdpa")
 """Tasks of rungs that compute on 8-bit codes, which are inputs or made by the kernel."""
 SELF_QUANTISED = "e4m3"
 """The encoding of rungs that quantise by themselves."""
+BACKWARD = "backward"
+"""The rung that computes gradients: it supports every call that a forward rung does."""
 TILE = 128
 """A rung that takes only full tiles gets sequences that are a multiple of this."""
 
@@ -64,6 +66,7 @@ def sdpa(
 
     f16, bf16 or f32; (…, heads, length, dimension). A query that sees no key (`bottom_right` with more queries than
     keys) gives 0 and LSE -inf. `rung` names a kernel of the ladder; the default is the highest that supports the call.
+    Gradients of O flow to q, k and v through the rung `backward`; LSE has none.
     """
     mask = _mask(is_causal, causal_align, unknown)
     call = _Call(q, k, v, enable_gqa)
@@ -94,6 +97,7 @@ def fp8_sdpa(
     mask = _mask(is_causal, causal_align, unknown)
     if encoding not in ENCODINGS:
         raise UsageError(f"encoding {encoding!r}: use one of {', '.join(ENCODINGS)}")
+    _require_no_gradient(q, k, v)
     call = _Call(q, k, v, enable_gqa)
     factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else float(scale)
     o, lse = _FP8_SDPA(call.q, call.k, call.v, mask, factor, encoding, rung or "")
@@ -136,12 +140,15 @@ class _Call:
         return (o, lse.reshape(self.shape)) if return_lse else o
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+def _require_no_gradient(*tensors: torch.Tensor) -> None:
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         raise ForwardOnly(
-            "weft.torch is forward only: no gradient can flow through these kernels. "
-            "Call it under torch.no_grad(), or detach q, k and v; use PyTorch's own attention for training"
+            "weft.torch.fp8_sdpa is forward only: no gradient can flow through codes. "
+            "Call it under torch.no_grad(), or detach q, k and v; use weft.torch.sdpa for training"
         )
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
         raise UsageError(f"q, k and v must be all f16, all bf16 or all f32, not {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device:
@@ -170,6 +177,55 @@ def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, rung: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return _empty(q)
+
+
+def _backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    do: torch.Tensor,
+    mask: str,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    given = {"q": q, "k": k, "v": v, "o": o, "lse": lse, "do": do}
+    gradients = {
+        f"d{name}": torch.empty_like(x, memory_format=torch.contiguous_format)
+        for name, x in zip("qkv", (q, k, v), strict=True)
+    }
+    chosen = Chosen(BACKWARD, DTYPES[q.dtype], mask, scale)
+    run_kernel(chosen, {name: x.contiguous() for name, x in given.items()}, gradients)
+    return gradients["dq"], gradients["dk"], gradients["dv"]
+
+
+def _backward_fake(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    do: torch.Tensor,
+    mask: str,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Keep what the backward pass needs."""
+    q, k, v, mask, scale, _ = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.mask, ctx.scale = mask, scale
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    if dlse is not None:
+        raise UsageError("LSE of weft.torch.sdpa has no gradient: use lse.detach(), or PyTorch's own attention")
+    if do is None:
+        return (None,) * 6
+    return (*_SDPA_BACKWARD(*ctx.saved_tensors, do, ctx.mask, ctx.scale), None, None, None)
 
 
 def _fp8_forward(
@@ -252,5 +308,8 @@ def why_not(rung: Rung, wanted: Wanted) -> str:
 
 _SDPA: Any = torch.library.custom_op("weft::sdpa", _forward, mutates_args=())
 _SDPA.register_fake(_fake)
+_SDPA.register_autograd(_gradients, setup_context=_keep)
+_SDPA_BACKWARD: Any = torch.library.custom_op("weft::sdpa_backward", _backward, mutates_args=())
+_SDPA_BACKWARD.register_fake(_backward_fake)
 _FP8_SDPA: Any = torch.library.custom_op("weft::fp8_sdpa", _fp8_forward, mutates_args=())
 _FP8_SDPA.register_fake(_fp8_fake)

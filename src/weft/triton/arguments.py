@@ -1,7 +1,8 @@
 """The arguments of a Triton launch → the bytes of the kernel's parameters.
 
 Triton passes every parameter of the Python function; those it made constants are not parameters of the PTX. Tuples
-are flattened, tensor descriptors are a base pointer with shapes and strides, and two scratch pointers come last.
+are flattened, tensor descriptors are a tensor map (from sm_90 on) or a base pointer with shapes and strides, and two
+scratch pointers come last.
 """
 
 import struct
@@ -13,8 +14,10 @@ import numpy as np
 from triton.backends.driver import decompose_descriptor, expand_signature
 
 from weft.core.errors import LaunchError, Unsupported
+from weft.vm.tensor_map import FILL_NAN, FILL_ZERO, of_array
 
 CONSTANT = "constexpr"
+MAP = "tensor map"
 _INTEGERS = {"i1": 1, "u1": 1, **{f"{sign}{bits}": bits // 8 for sign in "iu" for bits in (8, 16, 32, 64)}}
 _FLOATS: Mapping[str, Any] = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
@@ -28,9 +31,9 @@ class Parameters:
     """How one compiled kernel takes its arguments."""
 
     def __init__(self, signature: Mapping[str, Any], tensordesc_meta: Any) -> None:
-        if tensordesc_meta:
-            raise Unsupported("the virtual GPU has no TMA descriptors; targets before sm_90 use plain pointers")
         self._signature = dict(signature)
+        self._maps = list(tensordesc_meta or [])
+        """How each tensor descriptor becomes a tensor map, in order; empty: they are pointers."""
         self._flat = not any(_nested(kind) for kind in signature.values())
         self._plain = [
             (at, kind, name)
@@ -65,26 +68,32 @@ class Parameters:
             for at, kind, name in self._plain:
                 yield kind, args[at], name
             return
+        maps = iter(self._maps)
         for (name, kind), value in zip(self._signature.items(), args, strict=True):
-            yield from _flattened(kind, value, name)
+            yield from _flattened(kind, value, name, maps)
 
 
 def _nested(kind: Any) -> bool:
     return isinstance(kind, tuple) or str(kind).startswith("tensordesc")
 
 
-def _flattened(kind: Any, value: Any, name: str) -> Iterator[tuple[str, Any, str]]:
+def _flattened(kind: Any, value: Any, name: str, maps: Iterator[Any]) -> Iterator[tuple[str, Any, str]]:
     if isinstance(kind, tuple):
         for number, (inner, member) in enumerate(zip(kind, value, strict=True)):
-            yield from _flattened(inner, member, f"{name}[{number}]")
+            yield from _flattened(inner, member, f"{name}[{number}]", maps)
     elif str(kind).startswith("tensordesc"):
-        kinds = expand_signature([kind], None, "")
-        yield from zip(kinds, decompose_descriptor(value), [name] * len(kinds), strict=True)
+        meta = next(maps, None)
+        kinds = expand_signature([kind], [meta] if meta else None, MAP)
+        members = [(meta, value), *value.shape, *value.strides] if meta else decompose_descriptor(value)
+        yield from zip(kinds, members, [name] * len(kinds), strict=True)
     elif kind != CONSTANT:
         yield kind, value, name
 
 
 def _encode(kind: str, value: Any, name: str, address_of: AddressOf, number: Callable[[int], int]) -> bytes:
+    if kind == MAP:
+        meta, descriptor = value
+        return _tensor_map(meta, descriptor, name, address_of)
     if kind[0] == "*":
         if value is None:
             return bytes(8)
@@ -99,3 +108,19 @@ def _encode(kind: str, value: Any, name: str, address_of: AddressOf, number: Cal
             data: bytes = _FLOATS[kind](value).tobytes()
         return data
     raise Unsupported(f"argument {name} has Triton's type {kind}, which is not supported")
+
+
+def _tensor_map(meta: Mapping[str, Any], descriptor: Any, name: str, address_of: AddressOf) -> bytes:
+    """Return the tensor map of a TensorDescriptor: the kernel chose box, swizzle and type of its elements."""
+    refused = {
+        "im2col": meta.get("is_im2col"),
+        "padded fp4": meta.get("fp4_padded"),
+        "rounding to tf32": descriptor.round_f32_to_tf32,
+    }
+    for what, given in refused.items():
+        if given:
+            raise Unsupported(f"argument {name}: a tensor descriptor with {what} is not supported")
+    fill = FILL_NAN if descriptor.padding == "nan" else FILL_ZERO
+    place = (address_of(descriptor.base, name), descriptor.shape, descriptor.strides)
+    made = of_array(*place, meta["block_size"], meta["elem_type"], swizzle=meta["swizzle"], fill=fill)
+    return made.encode()

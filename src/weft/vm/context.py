@@ -81,7 +81,17 @@ WORKER_REGION_PLACES = Field(512, "i32")
 WORKER_REGION_BYTES = Field(640, "i32")
 WORKER_REGIONS = Field(768, "i32")
 """Whether this CTA, or the one before, declared a region."""
+WORKER_BULK = Field(776, "ptr")
+"""Bulk copies of the CTA that are not carried out (`runtime/bulk.py`)."""
+WORKER_BULK_COUNT = Field(784, "i32")
+WORKER_BULK_CAPACITY = Field(788, "i32")
+WORKER_BULK_WHEN = Field(792, "i32")
+"""When they are carried out: BULK_LATE, BULK_AT_ISSUE or BULK_SHUFFLED."""
+WORKER_BULK_SEED = Field(796, "i32")
+WORKER_BULK_FINISH = Field(800, "ptr")
+"""The function that ends the bulk copies of a CTA; null if the kernel has none."""
 WORKER_BYTES = 832
+BULK_LATE, BULK_AT_ISSUE, BULK_SHUFFLED = range(3)
 
 BARRIER_BYTES = 16
 BARRIER_ARRIVED = Field(0, "i32")
@@ -162,7 +172,9 @@ WARP_SMID = Field(948, "i32")
 WARP_NSMID = Field(952, "i32")
 WARP_SITES = Field(960, "i32")
 """Per barrier: the instruction at which lanes of this warp last began to wait at it."""
-WARP_BYTES = 1024
+WARP_BULK_GROUP = Field(1024, "i32")
+"""Per lane: groups of bulk copies committed so far."""
+WARP_BYTES = 1152
 
 REPORT_BYTES = 32
 """code i32, site i32, lanes i32, warp i32, address i64, CTA i32, detail i32."""
@@ -176,4 +188,5 @@ OUT_OF_BOUNDS, MISALIGNED, DEADLOCK, OUT_OF_BUDGET, TRAP, COPY_QUEUE_FULL = rang
 BAD_BARRIER, BAD_COUNT, BAD_INDEX = range(7, 10)
 BAD_MASK, EXITED_LANES, SPLIT_BARRIER, TOO_MANY, MIXED_COUNTS = range(16, 21)
 BAD_MBARRIER, OUT_OF_ROOM, NO_ARRIVAL = 21, 22, 23
+BAD_MAP, BAD_SIZE, EARLY_PHASE, NOT_AWAITED, GIVEN_UP = range(24, 29)
 FIRST_PROBE_CODE = 32

@@ -40,6 +40,14 @@ CODES: Mapping[int, tuple[str, str]] = {
     c.MIXED_COUNTS: ("S305", "barrier for {address} threads: other warps arrived with a different count"),
     c.BAD_MBARRIER: ("S308", "no initialised mbarrier at {where}, or more arrivals than it expects"),
     c.NO_ARRIVAL: ("S301", "deadlock: these lanes wait for the mbarrier at {where}, which misses {missing}"),
+    c.BAD_MAP: (
+        "M107",
+        "the tensor map at {where} is invalid or not supported, or does not fit the instruction (rank, box, type)",
+    ),
+    c.BAD_SIZE: ("M107", "a bulk copy of {address} bytes: the size must be a multiple of 16"),
+    c.EARLY_PHASE: ("S309", "the phase of an mbarrier ends before a copy that signals it: too few bytes are expected"),
+    c.NOT_AWAITED: ("S309", "the CTA ends, and no thread waited for this copy"),
+    c.GIVEN_UP: ("S309", "the mbarrier at {where} is given up while bytes of its phase are missing"),
     c.BAD_INDEX: ("X403", "branch index {address} is outside its table"),
     c.TRAP: ("X401", "trap"),
 }
@@ -98,7 +106,7 @@ def findings_of(
             missing = waiting_words(arrivals, pending)
             address = SHARED_BASE + (address & STATE_ADDRESS_MASK)
         where = places.where(instruction, address)
-        if instruction is not None and instruction.facts.starts == "cp.async" and address < SHARED_BASE + WINDOW_BYTES:
+        if instruction is not None and instruction.facts.starts and address < SHARED_BASE + WINDOW_BYTES:
             address %= SHARED_BASE  # a copy's target, reported as a generic address
         what, size = access_words(instruction, address)
         words = trap_words(source.trap_at(line)) if code == c.TRAP else codes[code][1]

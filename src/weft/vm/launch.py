@@ -100,7 +100,9 @@ class _Run:
         count = 1 if self.plan.ordered else max(1, min(threads, total))
         places = min(total, self._resident()) if self.plan.waits else 1
         launch = self.launch
-        shape = Shape(launch.grid, launch.block, launch.shared_bytes, launch.sms, count, places, warp_order)
+        shape = Shape(
+            launch.grid, launch.block, launch.shared_bytes, launch.sms, count, places, warp_order, _bulk(schedule)
+        )
         self.records = take_records(self.program, shape, self.watch, self.memory)
         placed = [self.globals_at[variable.name] for variable in self.plan.globals]
         self.records.start(self.memory, launch.params, placed, order, total, launch.max_steps)
@@ -251,6 +253,11 @@ class _Run:
             frozenset(divmod(number, 2) for number, marked in enumerate(ways) if marked),
         )
         return DeviceRun(findings, calls.printed(), instructions, counters, visits)
+
+
+def _bulk(schedule: int) -> int:
+    """Return when bulk copies are carried out: late by default; other schedules at issue, or in another order."""
+    return c.BULK_LATE if not schedule else c.BULK_AT_ISSUE if schedule % 2 else c.BULK_SHUFFLED
 
 
 @functools.lru_cache(maxsize=1024)

@@ -21,17 +21,20 @@ from weft.core.records import Dim3
 
 from . import context as c
 from .host_calls import HostCalls
+from .host_memory import aligned_bytes, sparse_zeros
 from .ir import LANES
 from .layout import shared_arrays
-from .memory import LOCAL_START, Bytes, GlobalMemory, aligned_bytes, sparse_zeros
+from .memory import LOCAL_START, Bytes, GlobalMemory
 from .program import Plan, Program
 from .regions import Regions, area
+from .runtime.bulk_record import ENTRY_BYTES
 from .runtime.copies import COPY_BYTES
 from .runtime.library import Library, library
 from .runtime.watch import Instrumentation
 
 REPORT_CAPACITY = 4096
 COPY_CAPACITY = 512
+BULK_CAPACITY = 1024
 SLICE = 4096
 SLICE_TOGETHER = 256
 """Loop iterations of a turn if CTAs may wait for each other: the most that a spinning warp wastes before others run."""
@@ -56,6 +59,8 @@ class Shape:
     places: int
     """CTAs that a host thread runs together."""
     warp_order: tuple[int, ...]
+    bulk: int = c.BULK_LATE
+    """When bulk copies are carried out."""
 
     @property
     def warps(self) -> int:
@@ -220,9 +225,11 @@ class Records:
         frames, local = worker.frames, worker.local
         local_written = _buffer(local.nbytes if watch.keeps_written and layout.local_bytes > LOCAL_START else 0)
         queues = aligned_bytes(max(copies * COPY_BYTES * shape.warps, 64))
+        copies_in_bulk = BULK_CAPACITY if any(name.startswith("bulk.") for name in plan.imports) else 0
+        bulk = aligned_bytes(max(copies_in_bulk * ENTRY_BYTES, 64))
         self.calls.regions[worker.record.ctypes.data] = regions
         call = self.calls.callback(worker.record.ctypes.data)
-        worker.kept += [shared, local_written, queues, call]
+        worker.kept += [shared, local_written, queues, bulk, call]
         fill(
             worker.record.reshape(1, -1),
             {
@@ -244,6 +251,11 @@ class Records:
                 c.WORKER_PROBE: worker.probe.ctypes.data,
                 c.WORKER_LOCAL_WRITTEN: local_written.ctypes.data,
                 c.WORKER_LOCAL_BYTES: local_written.nbytes,
+                c.WORKER_BULK: bulk.ctypes.data,
+                c.WORKER_BULK_CAPACITY: copies_in_bulk,
+                c.WORKER_BULK_FINISH: self.library.address("bulk.finish") if copies_in_bulk else 0,
+                c.WORKER_BULK_WHEN: shape.bulk,
+                c.WORKER_BULK_SEED: 1,
             },
         )
         same_for_all = {

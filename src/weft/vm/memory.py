@@ -10,7 +10,6 @@ while, so that a pointer kept from an earlier launch does not reach another buff
 """
 
 import mmap
-import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection
@@ -18,9 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.core.errors import DeviceMemoryError, LaunchError
+
+from .host_memory import SPARSE_BYTES, aligned_bytes, sparse_zeros
+from .host_memory import Bytes as Bytes
 
 GLOBAL_BASE = 0x7000_0000_0000
 SHARED_BASE = 0x0100_0000_0000
@@ -44,14 +45,8 @@ QUARANTINE_PART, QUARANTINE_COUNT = 8, 1 << 14
 the arena, or more than this number."""
 DISCARD_BYTES = 1 << 16
 """Host memory of freed buffers at least this large is returned."""
-SPARSE_BYTES = 1 << 30
-"""Host memory this large is mapped without a reservation."""
-NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
-"""MAP_NORESERVE, which Python's mmap does not name: the mapping may be larger than this machine's memory."""
 ALIGN = 256
 """Allocations start at multiples of this, so that a granule of this size belongs to at most one."""
-
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -74,21 +69,6 @@ class _Placed:
     high: int
     made: int
     """How many allocations were made before it."""
-
-
-def aligned_bytes(size: int) -> Bytes:
-    """Return host memory at a 64-byte boundary, with arbitrary contents."""
-    raw = np.empty(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size]
-
-
-def sparse_zeros(size: int) -> Bytes:
-    """Return zeroed host memory that is committed where it is touched, also if it is larger than this machine's."""
-    if size < SPARSE_BYTES:
-        return np.zeros(size, np.uint8)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
-    return np.frombuffer(pages, np.uint8)
 
 
 def shown_name(name: str) -> str:
@@ -149,6 +129,8 @@ class GlobalMemory:
         """Freed buffers whose place is not used again yet, oldest first."""
         self._quarantined = 0
         """Bytes of their places."""
+        self._withdrawn: dict[int, tuple[int, _Placed]] = {}
+        """Address → number and place of a buffer that kernels must not reach for now."""
 
     @property
     def allocations(self) -> list[Allocation]:
@@ -178,12 +160,7 @@ class GlobalMemory:
         start, low, top = self._place(size_bytes, max(align, ALIGN))
         end = start + size_bytes
         self.arena[end : end + RED_ZONE] = 0xFF
-        number = self._number()
-        self._live[number] = _Placed(Allocation(GLOBAL_BASE + start, size_bytes, name), low, top, self._made)
-        self._starts[GLOBAL_BASE + start] = number
-        self._made += 1
-        self.extents[number] = start, size_bytes
-        self.owners[start // ALIGN : -(-end // ALIGN)] = number
+        self._add(self._number(), _Placed(Allocation(GLOBAL_BASE + start, size_bytes, name), low, top, self._made))
         if self.written is not None:
             self.written[start:end] = 0xFF if written else 0
             self.written[end:top] = 0xFF
@@ -191,14 +168,37 @@ class GlobalMemory:
 
     def free(self, address: int) -> Allocation:
         """Free the buffer that starts at `address`; return it. Its place stays unused for a while."""
-        number = self._starts.get(address)
-        if number is None:
-            raise LaunchError(f"device address {address:#x} is not the start of a buffer that can be freed")
-        gone = self._free(number, "")
+        if address in self._withdrawn:
+            self.restore(address)
+        gone = self._free(self._number_at(address), "")
         limit = len(self.arena) // QUARANTINE_PART
         while self._quarantined > limit or len(self._quarantine) > QUARANTINE_COUNT:
             self._reuse_oldest()
         return gone
+
+    def adopt(self, buffer: Allocation) -> None:
+        """Let kernels reach a buffer of the arena that this memory did not place."""
+        start = buffer.address - GLOBAL_BASE  # the place is empty: it is not this memory's to use again
+        self._add(self._number(), _Placed(buffer, start, start, self._made))
+
+    def disown(self, address: int) -> None:
+        """End that kernels can reach an adopted buffer; nothing if there is none."""
+        if address in self._starts:
+            self._unused_numbers.append(self._starts[address])
+            self._remove(self._starts[address])
+
+    def withdraw(self, address: int) -> None:
+        """Treat a buffer as freed until `restore`. It keeps its address."""
+        number = self._number_at(address)
+        self._withdrawn[address] = number, self._remove(number)
+
+    def restore(self, address: int) -> None:
+        """Let kernels reach a buffer again. Its contents are arbitrary."""
+        if address not in self._withdrawn:
+            raise LaunchError(f"device address {address:#x} is not the start of a buffer that was withdrawn")
+        number, placed = self._withdrawn.pop(address)
+        self._add(number, replace(placed, made=self._made))
+        self.mark_written(address, placed.buffer.size_bytes, written=False)
 
     def mark(self) -> int:
         """Return the state to which `release` returns."""
@@ -224,6 +224,32 @@ class GlobalMemory:
             self._gaps.append((low, high))
         if self._gaps and self._gaps[-1][1] == self.used:
             self.used = self._gaps.pop()[0]
+
+    def _add(self, number: int, placed: _Placed) -> None:
+        """Make a buffer live."""
+        self._live[number] = placed
+        self._starts[placed.buffer.address] = number
+        self._made += 1
+        self.extents[number] = placed.buffer.address - GLOBAL_BASE, placed.buffer.size_bytes
+        self._own(placed.buffer, number)
+
+    def _remove(self, number: int) -> _Placed:
+        """End a buffer's life; return its place."""
+        placed = self._live.pop(number)
+        del self._starts[placed.buffer.address]
+        self.extents[number] = 0
+        self._own(placed.buffer, 0)
+        return placed
+
+    def _own(self, buffer: Allocation, number: int) -> None:
+        start = buffer.address - GLOBAL_BASE
+        self.owners[start // ALIGN : -(-(start + buffer.size_bytes) // ALIGN)] = number
+
+    def _number_at(self, address: int) -> int:
+        """Return the number of the buffer that starts at an address."""
+        if address not in self._starts:
+            raise LaunchError(f"device address {address:#x} is not the start of a buffer that can be freed")
+        return self._starts[address]
 
     def _number(self) -> int:
         """Return the number of a new allocation."""
@@ -274,12 +300,9 @@ class GlobalMemory:
 
     def _free(self, number: int, of: str) -> Allocation:
         """Put the place of a buffer into quarantine."""
-        placed = self._live.pop(number)
+        placed = self._remove(number)
         gone = replace(placed.buffer, of=of)
-        del self._starts[gone.address]
         start = gone.address - GLOBAL_BASE
-        self.owners[start // ALIGN : -(-(start + gone.size_bytes) // ALIGN)] = 0
-        self.extents[number] = 0
         self._unused_numbers.append(number)
         self._quarantine.append(replace(placed, buffer=gone))
         self._quarantined += placed.high - placed.low
@@ -336,8 +359,8 @@ class GlobalMemory:
         return found if found is not None and address < found.address + found.size_bytes else None
 
     def freed_owner(self, address: int) -> Allocation | None:
-        """Return the freed buffer that contained `address`, until its place is used again."""
-        for placed in reversed(self._quarantine):
+        """Return the freed or withdrawn buffer that contained `address`, until its place is used again."""
+        for placed in (*reversed(self._quarantine), *(placed for _, placed in self._withdrawn.values())):
             if 0 <= address - placed.buffer.address < placed.buffer.size_bytes:
                 return placed.buffer
         return None
@@ -351,13 +374,11 @@ class GlobalMemory:
         nearest = self.nearest(address)
         if address < GLOBAL_BASE or nearest is None:
             return f"address {address:#x}"
-        name = f"{shown_name(nearest.name)} ({nearest.size_bytes} bytes)"
-        if address < nearest.address:
-            return f"{nearest.address - address} bytes before the start of {name}"
-        behind = address - nearest.address - nearest.size_bytes
-        if behind >= 0:
-            return f"{behind} bytes past the end of {name}"
-        return f"offset {address - nearest.address} in {name}"
+        name, offset = f"{shown_name(nearest.name)} ({nearest.size_bytes} bytes)", address - nearest.address
+        if offset < 0:
+            return f"{-offset} bytes before the start of {name}"
+        behind = offset - nearest.size_bytes
+        return f"{behind} bytes past the end of {name}" if behind >= 0 else f"offset {offset} in {name}"
 
     def _offset(self, address: int, size_bytes: int) -> int:
         at = address - GLOBAL_BASE

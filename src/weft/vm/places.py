@@ -133,6 +133,9 @@ def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
     return "global", address
 
 
+_QUEUES = {"cp.async": "cp.async", "bulk": "a bulk copy"}
+
+
 def access_words(ins: Instruction | None, address: int) -> tuple[str, str]:
     """Returns the kind of an access to `address` (read, write, atomic) and its size, in words."""
     if ins is None or not ins.facts.uses_memory:
@@ -144,10 +147,10 @@ def access_words(ins: Instruction | None, address: int) -> tuple[str, str]:
     if access.holds:
         verb = f"{access.holds} access"
     if ins.facts.starts:
-        verb = f"{verb} by {ins.facts.starts}"
+        verb = f"{verb} by {_QUEUES[ins.facts.starts]}"
         count = None if access.reads and ins.find("extra") is not None else count  # the source may be shorter
     if access.width == "tile":
-        return verb, "bytes of a wmma tile"
+        return verb, "bytes of a box" if ins.facts.starts else "bytes of a wmma tile"
     if access.width == "row":
         return verb, "a 16-byte row of ldmatrix"
     return verb, "bytes" if count is None else f"{count} byte{'s' * (count != 1)}"

@@ -309,7 +309,8 @@ def _reads_clock(function: Function) -> bool:
 def _order_shows(ins: Instruction) -> bool:
     """Return whether an access to global memory shows in which order CTAs ran."""
     if ins.facts.is_atomic and not ins.form.returns:
-        return "f" in ins.type and ins.space in ("global", "generic")
+        kind = ins.mods.get("type", "f32")  # a reduction of a box: the tensor map has the type
+        return "f" in kind and ins.space in ("global", "generic")
     return asks_others(ins)
 
 

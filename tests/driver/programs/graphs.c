@@ -83,6 +83,8 @@ int cuGraphGetEdges_v2(handle, handle *, handle *, void *, size_t *);
 int cuGraphNodeGetType(handle, int *);
 int cuGraphNodeGetDependencies_v2(handle, handle *, void *, size_t *);
 int cuGraphDestroyNode(handle);
+int cuDeviceGetGraphMemAttribute(int, int, uint64_t *);
+int cuDeviceGraphMemTrim(int);
 int cuGraphInstantiateWithFlags(handle *, handle, uint64_t);
 int cuGraphLaunch(handle, handle);
 int cuGraphUpload(handle, handle);
@@ -307,8 +309,9 @@ static void captured(handle stream, handle other) {
 }
 
 static void memory_of_a_graph(handle stream) {
-    handle graph, exec, again;
-    uint64_t address = 0;
+    handle graph, exec, again, nodes[3];
+    uint64_t address = 0, reserved = 0;
+    size_t number = 3;
     unsigned read = 0;
     EXPECT(0, cuStreamBeginCapture_v2(stream, 0));
     EXPECT(0, cuMemAllocAsync(&address, 64, stream));
@@ -318,6 +321,9 @@ static void memory_of_a_graph(handle stream) {
     EXPECT(0, cuStreamEndCapture(stream, &graph));
     EXPECT(0, cuGraphInstantiateWithFlags(&exec, graph, 0));
     EXPECT(801, cuGraphClone(&again, graph)); /* as documented */
+    EXPECT(0, cuGraphGetNodes(graph, nodes, &number));
+    HOLDS(number == 3);
+    for (int i = 0; i < 3; i++) EXPECT(801, cuGraphDestroyNode(nodes[i])); /* as documented: none of such a graph */
     EXPECT(0, cuGraphLaunch(exec, stream));
     HOLDS(value() == 77);
     EXPECT(1, cuGraphLaunch(exec, stream)); /* its memory was not freed */
@@ -330,6 +336,11 @@ static void memory_of_a_graph(handle stream) {
     EXPECT(0, cuGraphDestroy(graph));
     EXPECT(0, cuMemFree_v2(address)); /* it outlives the graph */
     EXPECT(1, cuMemFree_v2(address));
+    EXPECT(0, cuDeviceGetGraphMemAttribute(0, 2, &reserved)); /* until it is trimmed */
+    HOLDS(reserved == 64);
+    EXPECT(0, cuDeviceGraphMemTrim(0));
+    EXPECT(0, cuDeviceGetGraphMemAttribute(0, 2, &reserved));
+    HOLDS(reserved == 0);
 }
 
 /* Begins a capture, makes a forbidden call, and checks that the capture is lost. */

@@ -11,6 +11,7 @@ from weft.diagnose.records import Case, Signature
 from .checkers import missing_barrier, region_overlap, stored_twice, uninitialised
 from .degenerate import all_zeros, nan_from_empty_tile, no_maximum, uniform_weights
 from .factors import l_too_large, lse_form, output_factor, score_factor
+from .known_wrong import wrong_implementation
 from .lanes import inner_columns, lane_owns_row
 from .launch import define_not_compiled, launch_never_happened, never_written
 from .layout import columns_moved, k_not_transposed, rows_moved, v_transposed, wrong_kv_head
@@ -61,6 +62,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     rows_moved,
     columns_moved,
     lse_form,
+    wrong_implementation,
     part_of_output,
 )
 """In the order they are called; the signature of the highest rank is shown first."""
@@ -120,6 +122,7 @@ NAMES: tuple[str, ...] = (
     "columns_moved",
     "heads_swapped",
     "lse_form",
+    "wrong_implementation",
     "last_columns",
     "some_columns",
     "tail_rows",

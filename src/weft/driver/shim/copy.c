@@ -4,7 +4,7 @@
 
 #include "work.h"
 
-static int copy(uint64_t to, uint64_t from, size_t bytes) {
+int copy_bytes(uint64_t to, uint64_t from, size_t bytes) {
     if (fault()) return fault();
     if (!bytes) return SUCCESS;
     void *target = view_of(to, bytes);
@@ -18,7 +18,7 @@ static int copy(uint64_t to, uint64_t from, size_t bytes) {
 /* The side that is named "device" must be device memory: a host pointer there is a mistake of the program. */
 static int copy_checked(uint64_t to, uint64_t from, size_t bytes, int to_device, int from_device) {
     if (bytes && ((to_device && !in_window(to)) || (from_device && !in_window(from)))) return INVALID_VALUE;
-    return copy(to, from, bytes);
+    return copy_bytes(to, from, bytes);
 }
 
 /* A straight copy as the box that a node of a graph holds. */

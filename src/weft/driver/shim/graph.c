@@ -218,7 +218,7 @@ EXPORT int cuGraphNodeFindInClone(struct handle **found, struct handle *node, st
 EXPORT int cuGraphDestroyNode(struct handle *node) {
     CALL(INITIALISED, node);
     if (!is_handle(node, NODE)) RETURN(INVALID_VALUE);
-    if (node_of(node)->work.type == ALLOCATION || node_of(node)->work.type == DEALLOCATION) RETURN(NOT_SUPPORTED); /* as documented */
+    if (has_memory_nodes(graph_of(node->owner))) RETURN(NOT_SUPPORTED); /* as documented: for all nodes of such a graph */
     destroy_node(node);
     RETURN(SUCCESS);
 }

@@ -1,7 +1,8 @@
 /* Memory of graphs: placed when a node is made, live between a launch and a free, released with the last node. */
 #include "shim.h"
 
-static uint64_t graph_bytes[MOST_DEVICES][2], graph_most[MOST_DEVICES][2]; /* used by launches, reserved by nodes */
+static uint64_t graph_bytes[MOST_DEVICES][2], graph_most[MOST_DEVICES][2]; /* used by launches, reserved */
+static uint64_t idle_bytes[MOST_DEVICES]; /* reserved and without a node: until they are trimmed, or used again */
 
 static void count_graph_memory(int which, int kind, int64_t bytes) {
     uint64_t *now = &graph_bytes[which][kind], *most = &graph_most[which][kind];
@@ -14,10 +15,17 @@ static struct allocation *graph_allocation(uint64_t address) {
     return found && found->of_graph ? found : NULL;
 }
 
+/* Kernels reach the memory between the node that allocates it and the one that frees it. Memory of the host that several
+ * devices reach stays visible. */
+static int show(const struct allocation *found, int visible) {
+    if (found->type != DEVICE_MEMORY) return SUCCESS;
+    return (int)ask((struct request){.kind = SHOW, .argument = {found->address, (uint64_t)visible}}, NULL, NULL).code;
+}
+
 static int release_unused(struct allocation *found) {
     if (found->nodes || found->live) return SUCCESS;
     uint64_t address = found->address;
-    count_graph_memory(found->device, 1, -(int64_t)found->bytes);
+    idle_bytes[found->device] += found->bytes;
     drop_allocation(address);
     return (int)ask((struct request){.kind = RELEASE, .argument = {address}}, NULL, NULL).code;
 }
@@ -27,8 +35,10 @@ int allocate_graph_memory(uint64_t *address, uint64_t bytes, int type, int which
     if (code != SUCCESS) return code;
     struct allocation *made = allocation_at(*address);
     made->of_graph = made->nodes = 1;
-    count_graph_memory(which, 1, (int64_t)bytes);
-    return SUCCESS;
+    uint64_t again = bytes < idle_bytes[which] ? bytes : idle_bytes[which];
+    idle_bytes[which] -= again;
+    count_graph_memory(which, 1, (int64_t)(bytes - again));
+    return show(made, 0);
 }
 
 void keep_graph_memory(uint64_t address) {
@@ -50,7 +60,7 @@ int use_graph_memory(uint64_t address) {
     if (!found || found->live) return INVALID_VALUE; /* the last launch's memory must be freed first */
     found->live = 1;
     count_graph_memory(found->device, 0, (int64_t)found->bytes);
-    return SUCCESS;
+    return show(found, 1);
 }
 
 int unuse_graph_memory(uint64_t address) {
@@ -58,7 +68,8 @@ int unuse_graph_memory(uint64_t address) {
     if (!found || !found->live) return INVALID_VALUE;
     found->live = 0;
     count_graph_memory(found->device, 0, -(int64_t)found->bytes);
-    return release_unused(found);
+    int code = show(found, 0);
+    return code == SUCCESS ? release_unused(found) : code;
 }
 
 /* Attributes: used now, used at most, reserved now, reserved at most. */
@@ -80,5 +91,8 @@ EXPORT int cuDeviceSetGraphMemAttribute(int which, int attribute, const uint64_t
 
 EXPORT int cuDeviceGraphMemTrim(int which) {
     CALL(INITIALISED, which);
-    RETURN(is_device(which) ? SUCCESS : INVALID_DEVICE); /* nothing is kept beyond the nodes */
+    if (!is_device(which)) RETURN(INVALID_DEVICE);
+    count_graph_memory(which, 1, -(int64_t)idle_bytes[which]);
+    idle_bytes[which] = 0;
+    RETURN(SUCCESS);
 }

@@ -217,27 +217,6 @@ EXPORT int cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t addr
     RETURN(SUCCESS);
 }
 
-/* Advice and prefetching move pages; there is one memory. */
-EXPORT int cuMemAdvise(uint64_t address, size_t bytes, int advice, int which) {
-    CALL(CURRENT, address, bytes, advice, which);
-    RETURN(view_of(address, bytes) && in_window(address) ? SUCCESS : INVALID_VALUE);
-}
-
-EXPORT int cuMemAdvise_v2(uint64_t address, size_t bytes, int advice, uint64_t where) {
-    CALL(CURRENT, address, bytes, advice, where);
-    RETURN(view_of(address, bytes) && in_window(address) ? SUCCESS : INVALID_VALUE);
-}
-
-EXPORT int cuMemPrefetchAsync(uint64_t address, size_t bytes, int which, struct handle *stream) {
-    CALL(CURRENT, address, bytes, which, stream);
-    RETURN(view_of(address, bytes) && in_window(address) ? SUCCESS : INVALID_VALUE);
-}
-
-EXPORT int cuMemPrefetchAsync_v2(uint64_t address, size_t bytes, uint64_t where, unsigned flags, struct handle *stream) {
-    CALL(CURRENT, address, bytes, where, flags, stream);
-    RETURN(view_of(address, bytes) && in_window(address) ? SUCCESS : INVALID_VALUE);
-}
-
 /* ---- pointer attributes ---- */
 
 enum pointer_attribute {

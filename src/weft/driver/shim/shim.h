@@ -153,6 +153,7 @@ enum request_kind {
     LINK_IMAGES,
     NOTE,
     REFUSE,
+    SHOW,
     BYE,
 };
 
@@ -220,6 +221,19 @@ void *find_entry(const char *name, int version, int *status);
 
 /* ---- memory (memory.c) ------------------------------------------------------------------------------------------ */
 
+struct location {
+    int type; /* 0 nowhere, 1 a device, 2 the host, 3 a NUMA node of it, 4 the current one */
+    int id;
+};
+
+/* What a program advised (managed.c). */
+struct advised {
+    struct location preferred, prefetched;
+    int read_mostly;
+    uint32_t accessed_by; /* a bit per device, the highest for the host */
+    int in_parts;
+};
+
 struct allocation {
     uint64_t address;
     uint64_t bytes;
@@ -231,6 +245,7 @@ struct allocation {
     int of_graph;        /* placed by a node of a graph */
     int nodes;           /* that hold it */
     int live;            /* a launch of the graph allocated it, and nothing freed it */
+    struct advised advised;
 };
 
 enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE, MANAGED_VARIABLE, REGISTERED_MEMORY };
@@ -239,6 +254,8 @@ enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE, MANAGED_VA
 const struct allocation *find_allocation(uint64_t address);
 /* Returns the allocation that begins at an address. */
 struct allocation *allocation_at(uint64_t address);
+/* Copies bytes between any two places. */
+int copy_bytes(uint64_t to, uint64_t from, size_t bytes);
 /* Returns where the child finds device bytes; host addresses as they are; NULL if the range leaves its allocation. */
 void *view_of(uint64_t address, uint64_t bytes);
 int in_window(uint64_t address);

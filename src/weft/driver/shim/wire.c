@@ -17,7 +17,7 @@
 
 #include "shim.h"
 
-#define PROTOCOL 1
+#define PROTOCOL 2
 #define EXIT_REFUSED 3
 #define MOST_RANGES 512
 

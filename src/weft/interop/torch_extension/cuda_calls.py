@@ -3,7 +3,8 @@
 import re
 
 from .cpp_tokens import refuse
-from .host_expressions import Host, Reader
+from .host import Host
+from .host_expressions import Reader
 from .host_values import (
     Hole,
     HostLaunch,

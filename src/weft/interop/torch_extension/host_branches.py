@@ -4,7 +4,8 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from .cpp_tokens import CppSource, refuse
-from .host_expressions import ARGC, Host, HostOutcome, Reader, pick
+from .host import Host, HostOutcome
+from .host_expressions import ARGC, Reader, pick
 from .host_values import (
     Hole,
     HostLaunch,

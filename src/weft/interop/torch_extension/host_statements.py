@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from .cpp_tokens import refuse
 from .cuda_calls import follow_cuda_call
+from .host import Host, HostOutcome
 from .host_branches import follow_if, follow_loop, follow_switch, semicolon
-from .host_expressions import Host, HostOutcome, Reader, whole_number
+from .host_expressions import Reader, whole_number
 from .host_values import (
     Dim3,
     Hole,

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from .bits import ROWS as BITS
+from .bulk import ROWS as BULK
 from .compare import ROWS as COMPARE
 from .control import ROWS as CONTROL
 from .convert import ROWS as CONVERT
@@ -30,6 +31,7 @@ ROWS: tuple[Form, ...] = (
     *MBARRIER,
     *MATRIX,
     *WGMMA,
+    *BULK,
 )
 _BY_NAME: dict[str, list[Form]] = {}
 for _row in ROWS:

@@ -13,7 +13,7 @@ Control = Literal["", "jump", "table", "call", "return", "exit", "trap"]
 Group = Literal["", "warp", "cta"]
 Result = Literal["operands", "lane", "members", "executing"]
 Verb = Literal["load", "store", "atomic", "prefetch"]
-Queue = Literal["", "cp.async"]
+Queue = Literal["", "cp.async", "bulk"]
 Computation = Literal[
     "", "integer", "and", "or", "bitwise", "shift left", "shift right", "extract", "insert", "permute", "select",
     "sum", "difference", "product", "quotient", "product and sum", "larger", "smaller",
@@ -38,8 +38,8 @@ class Access:
     """The operand whose registers are loaded or stored, if there is one."""
     only: str = ""
     """The state space, if the instruction can access no other."""
-    holds: Literal["", "mbarrier"] = ""
-    """What the bytes are, if they are not data."""
+    holds: Literal["", "mbarrier", "bytes", "tensor map"] = ""
+    """What the bytes are, if they are not data; `bytes`: the count of bytes of an mbarrier."""
     read_only: bool = False
     """Whether the kernel may not write the bytes while it runs: the load may go through a cache that misses it."""
 
@@ -153,12 +153,18 @@ class Facts:
         return "sm_90" if mods.get("scope") == "cluster" and _number(target) < 90 else target
 
 
+_OLDEST = 80
+
+
 @lru_cache
 def is_later(needed: str, target: str) -> bool:
-    """Return whether code for `target` cannot contain a form of the architecture `needed`."""
+    """Return whether code for `target` cannot contain a form of the architecture `needed`.
+
+    The rows do not say which architectures before sm_80 have them: code for those is read as code for sm_80.
+    """
     if needed.endswith("a"):
         return target != needed
-    later = _number(target) < _number(needed)
+    later = max(_number(target), _OLDEST) < _number(needed)
     return later or (needed.endswith("+") and not target.endswith("a"))
 
 

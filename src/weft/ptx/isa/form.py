@@ -8,7 +8,8 @@ A row is written as the manual writes it:
 and a literal otherwise. The slot `type` is the instruction type; a row with a literal type has it as `type`.
 Operands whose name starts with `d` or `p`, and both of a pair `p|q`, are written; all others are read.
 `d:u32` gives an operand its own type: a literal type, the name of a slot, or `wide` (twice the
-instruction type). Operands after `;` may be absent. `[a]` is an address, `@L` a label, `*x` may be a vector.
+instruction type). Operands after `;` may be absent. `[a]` is an address, `@L` a label, `*x` may be a vector;
+`*coordinates` is a vector inside the brackets of the address before it.
 The facts say what the instruction is (`facts.py`).
 """
 

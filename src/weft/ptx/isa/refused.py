@@ -4,9 +4,9 @@ _ELSEWHERE = 'compile with arch="sm_89": the compiler then does not use it'
 _NEEDS: tuple[tuple[str, str], ...] = (
     ("wgmma.", "this form of the warpgroup tensor cores needs sm_90a"),
     ("tcgen05.", "fifth-generation tensor cores need sm_100a"),
-    ("cp.async.bulk", "bulk and tensor copies (TMA) need sm_90"),
-    ("cp.reduce.async", "bulk and tensor copies (TMA) need sm_90"),
-    ("tensormap.", "tensor maps (TMA) need sm_90"),
+    ("cp.async.bulk", "this form of bulk and tensor copies (TMA: im2col, multicast, scatter4) needs sm_90"),
+    ("cp.reduce.async", "this form of bulk reductions (TMA) needs sm_90"),
+    ("tensormap.", "this form of tensor maps (TMA) needs sm_90"),
     ("mbarrier.", "this form of mbarrier needs sm_90"),
     ("barrier.cluster", "clusters need sm_90"),
     ("mapa", "clusters need sm_90"),

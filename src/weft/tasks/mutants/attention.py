@@ -7,7 +7,7 @@ from types import EllipsisType
 import numpy as np
 
 from weft.attention.dtypes import Array
-from weft.attention.reference import Attended, Causal, softmax, visible
+from weft.attention.reference import Attended, Causal
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.numpy_attention import finish, mask_of, per_query_head, plain, scores
 
@@ -138,11 +138,9 @@ def half_d(problem: AttentionProblem) -> Attended:
 
 
 def _shifted(problem: AttentionProblem, by: int) -> Attended:
-    mask, shape = mask_of(problem), problem.workload.shape
-    if problem.causal is not None:
-        shift = (shape.skv - shape.sq if problem.causal == "bottom_right" else 0) + by
-        mask = np.arange(shape.skv)[None, :] <= np.arange(shape.sq)[:, None] + shift
-    return plain(problem, mask=mask)
+    """Return attention with the causal diagonal moved by some keys."""
+    off = 0 if problem.causal is None else by
+    return plain(problem, mask=problem.contract.mask(problem.workload.shape, problem.causal, off=off))
 
 
 def causal_sees_next(problem: AttentionProblem) -> Attended:
@@ -158,9 +156,8 @@ def causal_ignored(problem: AttentionProblem) -> Attended:
 
 
 def wrong_alignment(problem: AttentionProblem) -> Attended:
-    shape = problem.workload.shape
     other: dict[Causal, Causal] = {None: None, "top_left": "bottom_right", "bottom_right": "top_left"}
-    return plain(problem, mask=visible(shape.sq, shape.skv, other[problem.causal]))
+    return plain(problem, mask=problem.contract.mask(problem.workload.shape, other[problem.causal]))
 
 
 def masked_with_zero(problem: AttentionProblem) -> Attended:
@@ -185,7 +182,7 @@ def padding_counted(problem: AttentionProblem) -> Attended:
     more = -shape.skv % 32
     s = np.where(mask_of(problem), scores(problem), -np.inf)
     s = np.concatenate([s, np.zeros((*s.shape[:3], more))], axis=3)
-    weights, lse = softmax(s)
+    weights, lse = problem.logits.softmax(s)
     return finish(problem, weights[..., : shape.skv] @ _v(problem), lse)
 
 

@@ -94,7 +94,7 @@ def p_in_bf16(problem: AttentionProblem) -> Attended:
 def last_64th_dropped(problem: AttentionProblem) -> Attended:
     mask = mask_of(problem).copy()
     skv = problem.workload.shape.skv
-    mask[:, skv - skv // 64 :] &= np.arange(skv)[skv - skv // 64 :] == 0
+    mask[..., skv - skv // 64 :] &= np.arange(skv)[skv - skv // 64 :] == 0
     return plain(problem, mask=mask)
 
 

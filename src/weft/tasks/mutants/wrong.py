@@ -18,6 +18,6 @@ def wrong(
     """Return a table row of this folder."""
 
     def outputs(problem: AttentionProblem) -> Outputs:
-        return run(problem)._asdict()
+        return problem.packed(run(problem)._asdict())
 
     return Mutant(name, what, outputs, breaks, excluded or {})

@@ -41,7 +41,7 @@ from ..context import (
 from ..ir import LANES, Builder, Value, const, lanes_of, vec, vector
 from ..layout import GRID_WORKSPACE, Layout, module_globals
 from ..runtime.shape import ATTRIBUTES, get
-from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, memory, sync, wgmma
+from . import bits, bulk, compare, control, convert, floating, half, integer, matrix, mbarrier, memory, sync, wgmma
 from .kernel_contract import KernelContract
 
 EMIT: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
@@ -57,6 +57,7 @@ EMIT: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "mbarrier": mbarrier.EMIT,
     "matrix": matrix.EMIT,
     "wgmma": wgmma.EMIT,
+    "bulk": bulk.EMIT,
 }
 """Chapter → opcode → the function that writes it. Mirrors `weft.ptx.isa`."""
 

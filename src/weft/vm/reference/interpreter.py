@@ -19,8 +19,9 @@ from weft.ptx.passes.find_waits import waits_for_others
 from ..launch_spec import DeviceRun, LaunchSpec
 from ..layout import Layout
 from ..memory import GlobalMemory
-from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, wgmma
+from . import bits, bulk, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, wgmma
 from . import memory as memory_chapter
+from .bulk_queue import finish
 from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, Observer, RunningWarp, Stop
 from .program import line_up
 from .warp import Lanes
@@ -38,6 +39,7 @@ EXECUTE: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "mbarrier": mbarrier.EXECUTE,
     "matrix": matrix.EXECUTE,
     "wgmma": wgmma.EXECUTE,
+    "bulk": bulk.EXECUTE,
 }
 """Chapter → opcode name → its implementation."""
 _TURN = 50_000
@@ -99,6 +101,7 @@ def _run_cta(cta: Cta, *, to_its_end: bool) -> bool:
                 _hopeless(cta, ran)
         if not to_its_end:
             return True
+    finish(cta)
     return False
 
 

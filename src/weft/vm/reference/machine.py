@@ -24,7 +24,10 @@ RUNNING, PARKED, WAITING, EXITED = range(4)
 
 
 class Copy(NamedTuple):
-    """An asynchronous copy in flight: destination and offset, source and offset, bytes read, bytes written."""
+    """An asynchronous copy in flight: destination and offset, source and offset, bytes read, bytes written.
+
+    `rest` follows the bytes that are read; empty: zeros.
+    """
 
     to: SpaceStorage
     at: int
@@ -33,6 +36,33 @@ class Copy(NamedTuple):
     length: int
     size: int
     call: Instruction
+    rest: bytes = b""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Elements of shared memory that are combined with elements of global memory: offsets of both, and the type."""
+
+    op: str
+    type: str
+    elements: tuple[tuple[int, int], ...]
+    """Offset in the global arena, offset in shared memory."""
+
+
+@dataclass(frozen=True)
+class BulkCopy:
+    """A bulk or tensor copy that has been issued: the pieces that it moves, in any order."""
+
+    warp: "RunningWarp"
+    lane: int
+    call: Instruction
+    pieces: tuple[Copy, ...]
+    mbarrier: int | None
+    """A load: the mbarrier that counts its bytes, an offset in shared memory."""
+    bytes: int
+    group: int = 0
+    """A store: the number of its bulk group among those of the thread."""
+    reduction: Reduction | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +158,8 @@ class Cta:
         """Rounds since an mbarrier changed or a warp did more than to test one."""
         self.arrivals: list[Arrival] = []
         """Arrivals at mbarriers that depend on asynchronous copies."""
+        self.bulk: list[BulkCopy] = []
+        """Bulk copies that are not carried out yet, the oldest first."""
         x, y, z = grid.launch.block
         self.warps = [RunningWarp(self, number) for number in range(-(-x * y * z // 32))]
 
@@ -183,6 +215,8 @@ class RunningWarp(Warp):
         self.stack: list[list[Frame]] = [[] for _ in range(32)]
         self.uncommitted: list[list[Copy]] = [[] for _ in range(32)]
         self.groups: list[list[list[Copy]]] = [[] for _ in range(32)]
+        self.bulk_groups = [0] * 32
+        """Bulk groups that each lane has committed."""
 
     @property
     def live(self) -> Lanes:
@@ -313,10 +347,12 @@ __all__ = [
     "WAITING",
     "Arrival",
     "Barrier",
+    "BulkCopy",
     "Copy",
     "Cta",
     "Frame",
     "Grid",
+    "Reduction",
     "RunningWarp",
     "Stop",
 ]

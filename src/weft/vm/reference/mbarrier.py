@@ -20,6 +20,7 @@ from ..mbarrier_word import (
     waiting_words,
 )
 from .access import locate, shared_addresses
+from .bulk_queue import deliver, next_load
 from .machine import Arrival, Cta, RunningWarp
 from .memory import carry_out
 from .spaces import SpaceStorage
@@ -75,7 +76,10 @@ def _mbarrier(w: RunningWarp, ins: Instruction) -> None:
     if ins.has("init"):
         _init(w, ins)
     elif ins.has("inval"):
-        for region, at in _places(w, ins).values():
+        for lane, (region, at) in _places(w, ins).items():
+            if w.cta.pending_bytes.get(at, 0):
+                words = f"it is given up while its phase misses {missing_at(w.cta, at)}"
+                w.report("S309", f"mbarrier: {words}", ins, np.arange(32) == lane)
             _store(region, at, INVALID)
     elif ins.has("test_wait") or ins.has("try_wait"):
         _test(w, ins)
@@ -115,7 +119,10 @@ def _arrive(w: RunningWarp, ins: Instruction) -> None:
         if word is None or word.following < 0 or not 1 <= count <= most:
             _report(w, ins, lane)
         else:
-            _store(region, at, word.arrived(count, w.cta.pending_bytes[at]).bits)
+            after = word.arrived(count, w.cta.pending_bytes[at])
+            _store(region, at, after.bits)
+            if after.phase != word.phase and next_load(w.cta, at) is not None:
+                _report_early(w, ins, lane)
     if not isinstance(ins.operand("d"), Discard):
         w.dst(ins, before)
 
@@ -140,17 +147,19 @@ def _test(w: RunningWarp, ins: Instruction) -> None:
     by_parity = ins.has("parity")
     states = w.src(ins, "odd" if by_parity else "state")
     over = np.zeros(32, bool)
+    first: dict[int, int] = {}
     places = _places(w, ins)
-    for at in {at for _, at in places.values()}:
+    for lane, (_, at) in reversed(places.items()):
+        first[at] = lane
+    for at, lane in sorted(first.items(), key=lambda item: item[1]):
         _settle(w, at)
+        _deliver(w, at, int(states[lane]), by_parity=by_parity)
     for lane, (region, at) in places.items():
         word = _read(_load(region, at))
         if word is None:
             _report(w, ins, lane)
-        elif by_parity:
-            over[lane] = word.phase % 2 != int(states[lane]) % 2
         else:
-            over[lane] = word.phase != int(states[lane]) >> PHASE_SHIFT & PHASE_MASK
+            over[lane] = _is_over(word, int(states[lane]), by_parity=by_parity)
     w.gives_way = not over[w.mask].all()
     if over.any():
         w.cta.fruitless = 0
@@ -158,6 +167,38 @@ def _test(w: RunningWarp, ins: Instruction) -> None:
         w.waits_at = places[lane][1]
         break
     w.dst(ins, over, "p")
+
+
+def _is_over(word: _Word, state: int, *, by_parity: bool) -> bool:
+    if by_parity:
+        return word.phase % 2 != state % 2
+    return word.phase != state >> PHASE_SHIFT & PHASE_MASK
+
+
+def _deliver(w: RunningWarp, at: int, state: int, *, by_parity: bool) -> None:
+    """Carry out bulk loads whose bytes the mbarrier counts, one after the other, until the phase is over."""
+    while True:
+        word, copy = _read(_load(w.cta.shared, at)), next_load(w.cta, at)
+        if word is None or copy is None or _is_over(word, state, by_parity=by_parity):
+            return
+        deliver(copy)
+        total = w.cta.pending_bytes.get(at, 0) - copy.bytes
+        if abs(total) > MOST_BYTES:
+            _report(copy.warp, copy.call, copy.lane)
+            continue
+        w.cta.pending_bytes[at] = total
+        if word.missing:
+            continue
+        after = word.arrived(0, total)
+        _store(w.cta.shared, at, after.bits)
+        other = next_load(w.cta, at)
+        if after.phase != word.phase and other is not None:
+            _report_early(other.warp, other.call, other.lane)
+
+
+def _report_early(w: RunningWarp, ins: Instruction, lane: int) -> None:
+    words = "the phase of its mbarrier ends before this copy is complete: too few bytes are expected"
+    w.report("S309", words, ins, np.arange(32) == lane)
 
 
 def _settle(w: RunningWarp, at: int) -> None:

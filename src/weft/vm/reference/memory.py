@@ -124,8 +124,8 @@ def carry_out(w: RunningWarp, copy: Copy) -> None:
     """Read the source now, and write the destination."""
     if w.grid.observer is not None:
         w.grid.observer.landing(w, copy)
-    to, at, source, start, length, size, _ = copy
-    data = bytes(source.data[start : start + length]) + bytes(size - length)
+    to, at, source, start, length, size, _, rest = copy
+    data = bytes(source.data[start : start + length]) + (rest or bytes(size - length))
     to.data[at : at + size] = np.frombuffer(data, np.uint8)
 
 

@@ -139,15 +139,20 @@ def _read_modify_write(w: RunningWarp, ins: Instruction) -> Lanes:
         cell = region.data[at : at + size]
         found = cell.copy().view(dtype)
         operands = [value[lane : lane + 1].view(dtype) for value in (b, c)]
-        if operation == "add" and ins.type == "f32" and region.name == "global":
-            # Global f32 atomics flush subnormals (PTX ISA 9.7.13.5); shared ones do not.
-            terms = [_flushed(value) for value in (found, *operands)]
-            new = _flushed(_add(*terms))
-        else:
-            new = np.concatenate([_OPERATIONS[operation](*item) for item in zip(found, *operands, strict=True)])
+        new = updated(operation, found, *operands, flush=ins.type == "f32" and region.name == "global")
         old[lane : lane + 1] = found.view(old.dtype)
         cell[:] = new.astype(dtype).view(np.uint8)
     return old
+
+
+def updated(operation: str, found: Lanes, b: Lanes, c: Lanes, *, flush: bool) -> Lanes:
+    """Return what an atomic operation writes, of arrays of equal length.
+
+    `flush`: subnormal operands and results of an addition become zero, as PTX documents for f32 in global memory.
+    """
+    if operation == "add" and flush:
+        return _flushed(_add(*(_flushed(value) for value in (found, b, c))))
+    return np.concatenate([_OPERATIONS[operation](*item) for item in zip(found, b, c, strict=True)])
 
 
 def _flushed(value: Lanes) -> Lanes:

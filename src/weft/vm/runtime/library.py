@@ -10,7 +10,7 @@ from .. import jit
 from ..emit.tensorcore import tensorcore_ir
 from ..ir import Builder, module_text
 from ..mma_kind import MmaKind
-from . import access, atomics, copies, lanes, mbarrier, scheduler, tiles
+from . import access, atomics, bulk, copies, lanes, mbarrier, scheduler, tiles
 from .bounds import OWNERS, PIECE, build_owners, build_piece
 from .shape import PREFIX, REPORT, build_report, symbol
 from .watch import Instrumentation
@@ -23,6 +23,7 @@ FAMILIES: tuple[tuple[str, Build], ...] = (
     ("st.", access.build_access),
     ("atom.", atomics.build_atomic),
     ("cp.", copies.build_copies),
+    ("bulk.", bulk.build_bulk),
     ("mbarrier.", mbarrier.build_mbarrier),
     ("ldmatrix.", tiles.build_tiles),
     ("movmatrix", tiles.build_tiles),

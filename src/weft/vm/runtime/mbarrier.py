@@ -11,9 +11,11 @@
     void        mbarrier.expect_tx        (warp, <32 x i32> address, i32 mask, i32 site, <32 x i32> bytes)
     void        mbarrier.complete_tx      the same
     void        mbarrier.land             (warp, ptr entry, i32 lanes, i32 site)
+    i32         mbarrier.landed           (warp, i32 address, i32 bytes, i32 lane, i32 site)  whether the phase ends
 A test returns the lanes whose phase is over. Before it, the asynchronous copies whose arrival this mbarrier awaits
-are carried out (`cp.settle`): their bytes are not there earlier. A warp whose phase is not over yields to others at its
-next backward branch.
+are carried out (`cp.settle`), and bulk loads whose bytes it counts, one by one until the phase is over
+(`bulk.deliver`): their bytes are not there earlier. A warp whose phase is not over yields to others at its next
+backward branch.
 
 Watchers see an arrival and a test that succeeds as atomic accesses: the one releases, the other acquires.
 """
@@ -22,6 +24,8 @@ from weft.core.errors import Unsupported
 
 from ..context import (
     BAD_MBARRIER,
+    EARLY_PHASE,
+    GIVEN_UP,
     MISALIGNED,
     OUT_OF_BOUNDS,
     WARP_POLLED,
@@ -29,6 +33,7 @@ from ..context import (
     WARP_SHARED_LIMIT,
     WARP_SLICE,
     WARP_WORKER,
+    WORKER_BULK_COUNT,
     WORKER_FRUITLESS,
 )
 from ..ir import Builder, Value, const, vec
@@ -47,7 +52,7 @@ from ..mbarrier_word import (
 from ..memory import SHARED_BASE, SHARED_START
 from .bounds import owned, report_lanes, straight, without
 from .copies import ENTRY_DST, SETTLE
-from .shape import Variable, bits, each_lane, function, get, put, symbol, when
+from .shape import Variable, bits, each_lane, function, get, loop, put, report, symbol, when
 from .watch import Access, Instrumentation
 
 _LANES32, _LANES64 = vec("i32"), vec("i64")
@@ -72,6 +77,8 @@ def build_mbarrier(name: str, watch: Instrumentation) -> list[Builder]:
             return [_bytes(name)]
         case "mbarrier.land":
             return [_land(name, watch)]
+        case "mbarrier.landed":
+            return [_landed(name)]
     raise Unsupported(f"runtime function {name}")
 
 
@@ -189,10 +196,15 @@ def _init(name: str, watch: Instrumentation) -> Builder:
 
 def _inval(name: str, watch: Instrumentation) -> Builder:
     b = function(name, "void", _PLACE)
-    valid = _valid(b)
+    valid, early = _valid(b), Variable(b, const("i32", 0))
     _written(b, watch, valid)
     with each_lane(b, valid) as lane:
+        pending = b.load("i32", _pending(b, b.param("address"), lane), align=4)
+        known = _is_mbarrier(b, b.load("i64", _word(b, b.param("address"), lane), align=8))
+        with when(b, b.op("and", known, b.icmp("ne", pending, const("i32", 0))), likely=False):
+            _mark(b, early, lane)
         b.store(const("i64", INVALID), _word(b, b.param("address"), lane), align=8)
+    report_lanes(b, GIVEN_UP, early.get(), _generic(b, b.param("address")))
     b.ret()
     return b
 
@@ -201,6 +213,7 @@ def _arrive(name: str, watch: Instrumentation) -> Builder:
     b = function(name, _LANES64, [*_PLACE, (_LANES32, "count")])
     _changes(b)
     valid, bad = _valid(b), Variable(b, const("i32", 0))
+    early = Variable(b, const("i32", 0))
     found = _words(b)
     with each_lane(b, valid) as lane:
         place = _word(b, b.param("address"), lane)
@@ -217,9 +230,15 @@ def _arrive(name: str, watch: Instrumentation) -> Builder:
         after = _counted(b, b.op("sub", word, fewer), count, pending)
         b.store(b.select(possible, after, word), place, align=8)
         b.store(word, _slot(b, found, lane), align=8)
+        ended = b.op("and", possible, _differ(b, word, after))
+        with when(b, b.op("and", ended, _has_bulk(b))):
+            left = b.call(symbol("bulk.pending"), "i32", [b.param("warp"), b.extract(b.param("address"), lane)])
+            with when(b, b.icmp("ne", left, const("i32", 0)), likely=False):
+                _mark(b, early, lane)
         with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
             _mark(b, bad, lane)
     _report(b, bad)
+    report_lanes(b, EARLY_PHASE, early.get(), _generic(b, b.param("address")))
     _used(b, watch, b.param("address"), valid, found)
     b.ret(b.load(_LANES64, found, align=64))
     return b
@@ -230,15 +249,11 @@ def _test(name: str, watch: Instrumentation) -> Builder:
     valid = _valid(b)
     done, bad = Variable(b, const("i32", 0)), Variable(b, const("i32", 0))
     ended = _words(b)
-    _settle(b, valid)
+    _settle(b, name, valid)
     with each_lane(b, valid) as lane:
         word = b.load("i64", _word(b, b.param("address"), lane), align=8)
         state = b.extract(b.param("state"), lane)
-        phase = _field(b, word, PHASE_SHIFT, PHASE_MASK)
-        if name.endswith("parity"):
-            over = b.icmp("ne", b.op("and", phase, const("i64", 1)), b.op("and", state, const("i64", 1)))
-        else:
-            over = b.icmp("ne", phase, _field(b, state, PHASE_SHIFT, PHASE_MASK))
+        over = _is_over(b, name, word, state)
         known = _is_mbarrier(b, word)
         b.store(b.op("sub", word, const("i64", 1 << PHASE_SHIFT)), _slot(b, ended, lane), align=8)
         with when(b, b.op("and", over, known)):
@@ -257,7 +272,26 @@ def _test(name: str, watch: Instrumentation) -> Builder:
     return b
 
 
-def _settle(b: Builder, lanes: Value) -> None:
+def _is_over(b: Builder, name: str, word: Value, state: Value) -> Value:
+    """Return whether the phase that a state or a parity means is over."""
+    phase = _field(b, word, PHASE_SHIFT, PHASE_MASK)
+    if name.endswith("parity"):
+        return b.icmp("ne", b.op("and", phase, const("i64", 1)), b.op("and", state, const("i64", 1)))
+    return b.icmp("ne", phase, _field(b, state, PHASE_SHIFT, PHASE_MASK))
+
+
+def _differ(b: Builder, word: Value, after: Value) -> Value:
+    """Return whether two words have different phases."""
+    return b.icmp("ne", _field(b, word, PHASE_SHIFT, PHASE_MASK), _field(b, after, PHASE_SHIFT, PHASE_MASK))
+
+
+def _has_bulk(b: Builder) -> Value:
+    """Return whether the CTA has bulk copies that are not carried out."""
+    count = get(b, get(b, b.param("warp"), WARP_WORKER), WORKER_BULK_COUNT)
+    return b.icmp("ne", count, const("i32", 0))
+
+
+def _settle(b: Builder, name: str, lanes: Value) -> None:
     """Carry out the copies that the lanes' mbarriers wait for, once for each mbarrier."""
     left = Variable(b, lanes)
     address = b.param("address")
@@ -266,10 +300,18 @@ def _settle(b: Builder, lanes: Value) -> None:
     b.place(again)
     b.cbr(b.icmp("eq", left.get(), const("i32", 0)), after, body)
     b.place(body)
-    first = b.extract(address, b.intrinsic("cttz", "i32", [left.get(), const("i1", 1)]))
+    lane = b.intrinsic("cttz", "i32", [left.get(), const("i1", 1)])
+    first = b.extract(address, lane)
     same = bits(b, b.icmp("eq", address, b.splat(first)))
     left.set(without(b, left.get(), same))
     b.call(symbol(SETTLE), "void", [b.param("warp"), first])
+    more = Variable(b, const("i32", 1))
+    with loop(b, lambda: b.op("and", _has_bulk(b), b.icmp("ne", more.get(), const("i32", 0)))):
+        word = b.load("i64", _word(b, address, lane), align=8)
+        over = _is_over(b, name, word, b.extract(b.param("state"), lane))
+        more.set(const("i32", 0))
+        with when(b, b.op("and", _is_mbarrier(b, word), b.op("xor", over, const("i1", 1)))):
+            more.set(b.call(symbol("bulk.deliver"), "i32", [b.param("warp"), first]))
     b.br(again)
     b.place(after)
 
@@ -310,6 +352,28 @@ def _bytes(name: str) -> Builder:
             _mark(b, bad, lane)
     _report(b, bad)
     b.ret()
+    return b
+
+
+def _landed(name: str) -> Builder:
+    """Subtract the bytes of a bulk load; return whether the phase ends by them."""
+    params = [("ptr", "warp"), *(("i32", given) for given in ("address", "bytes", "lane", "site"))]
+    b = function(name, "i32", params)
+    _changes(b)
+    wide = b.cast("zext", b.param("address"), "i64")
+    place = b.offset(get(b, b.param("warp"), WARP_SHARED), wide)
+    counter = pending_at(b, b.param("warp"), b.param("address"))
+    word = b.load("i64", place, align=8)
+    after = b.op("sub", b.load("i32", counter, align=4), b.param("bytes"))
+    size = b.intrinsic("abs", "i32", [after, const("i1", 0)])
+    possible = b.op("and", _is_mbarrier(b, word), b.icmp("ule", size, const("i32", MOST_BYTES)))
+    with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
+        report(b, BAD_MBARRIER, b.param("lane"), b.op("add", wide, const("i64", SHARED_BASE)))
+        b.ret(const("i32", 0))
+    b.store(after, counter, align=4)
+    counted = _counted(b, word, const("i64", 0), after)
+    b.store(counted, place, align=8)
+    b.ret(b.cast("zext", _differ(b, word, counted), "i32"))
     return b
 
 

@@ -40,6 +40,7 @@ from ..context import (
     TOO_MANY,
     TRAPPED,
     WARP_BLOCKED,
+    WARP_BULK_GROUP,
     WARP_BYTES,
     WARP_CLOCK,
     WARP_COPY_COUNT,
@@ -62,6 +63,8 @@ from ..context import (
     WORKER_BARRIERS,
     WORKER_BLOCK_THREADS,
     WORKER_BUDGET,
+    WORKER_BULK_COUNT,
+    WORKER_BULK_FINISH,
     WORKER_BUSY,
     WORKER_CALL_HOST,
     WORKER_CTA,
@@ -155,6 +158,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
     put(b, worker, WORKER_CTA, number)
     put(b, worker, WORKER_BUSY, const("i32", 1))
     put(b, worker, WORKER_FRUITLESS, const("i32", 0))
+    put(b, worker, WORKER_BULK_COUNT, const("i32", 0))
     put(b, worker, WORKER_THREADS, get(b, worker, WORKER_BLOCK_THREADS))
     fill = [get(b, worker, WORKER_SHARED), const("i8", 0xFF), get(b, worker, WORKER_SHARED_BYTES), const("i1", 0)]
     b.intrinsic("memset", "void", fill, overloads=["ptr", "i64"])
@@ -184,7 +188,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         sm = b.op("add", number, b.cast("zext", shuffled, "i32"))
         put(b, warp, WARP_SMID, b.op("urem", sm, get(b, warp, WARP_NSMID)))
         put(b, warp, WARP_CLOCK, b.select(shuffled, const("i64", SHUFFLED_CLOCK), const("i64", 0)))
-        for field in (WARP_PC, WARP_GROUP):
+        for field in (WARP_PC, WARP_GROUP, WARP_BULK_GROUP):
             b.store(const(vec("i32"), 0), b.offset(warp, field.at), align=64)
         b.store(const(vec("i32", 16), 0), b.offset(warp, WARP_WAITING.at), align=64)
     with when(b, b.icmp("ne", get(b, worker, WORKER_REGIONS), const("i32", 0)), likely=False):
@@ -221,6 +225,8 @@ def _turn() -> Builder:
             with when(b, b.icmp("ne", ready, const("i32", 0))):
                 _give_turn(b, worker, warp, moved)
     with when(b, b.icmp("eq", alive.get(), const("i32", 0))):
+        with when(b, b.icmp("ne", get(b, worker, WORKER_BULK_COUNT), const("i32", 0))):
+            b.call_pointer(get(b, worker, WORKER_BULK_FINISH), "void", [worker])
         put(b, worker, WORKER_BUSY, const("i32", 0))
         b.ret(const("i32", DONE))
     freed = b.call(symbol("release"), "i32", [worker])

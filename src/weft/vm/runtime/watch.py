@@ -54,6 +54,8 @@ class Access:
     """Reads and writes at once; with `store`, the old value does not matter (exch)."""
     copied: bool = False
     """The bytes of an asynchronous copy arrive; `copy` announced it before."""
+    bulk: bool = False
+    """A bulk copy makes the access, not a thread: `lanes` is the lane that issued it."""
     words: Value | None = None
     """An arrival at an mbarrier, or a test of it: ptr to 32 x i64, words (`vm/mbarrier_word.py`) of the phase meant."""
     lines: Lines | None = None
@@ -107,6 +109,9 @@ class Instrumentation:
 
     reviews_always = False
     """Whether `review` has work even if there is no report."""
+
+    sees_bulk = False
+    """Whether `access` is called for the accesses of bulk copies (`Access.bulk`)."""
 
     def wants(self, event: str) -> bool:
         """Return whether the method called `event` is not the empty one; expensive arguments are built only then."""

@@ -1,0 +1,90 @@
+"""Packed and paged arrays from dense ones and back: the judge computes on dense arrays, a kernel on its own layout."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .contract import Contract
+from .dtypes import Array
+from .errors import ContractError
+from .shapes import Shape
+
+GARBAGE = 2.0**10
+"""What unused slots of a page contain, times ±1: finite, and wrong wherever it has a weight."""
+
+
+def packed_shape(contract: Contract, shape: Shape, name: str) -> tuple[int, ...]:
+    """Return the shape of an output (o, lse) in the contract's layout."""
+    lengths = contract.lengths(shape)
+    if contract.layout != "varlen" or lengths is None:
+        return shape.lse if name == "lse" else shape.q
+    total = int(lengths[0].sum())
+    return (shape.hq, total) if name == "lse" else (total, shape.hq, shape.d)
+
+
+def pack(contract: Contract, shape: Shape, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return dense arrays by name (q, o: query rows; k, v: key rows; lse: (b, hq, sq)) in the contract's layout."""
+    lengths = contract.lengths(shape)
+    if contract.layout != "varlen" or lengths is None:
+        return dict(arrays)
+    packed = {}
+    for name, dense in arrays.items():
+        ends = lengths[1] if name in ("k", "v") else lengths[0]
+        rows = np.concatenate([dense[batch, :, :end] for batch, end in enumerate(ends)], axis=1)  # (h, total, …)
+        packed[name] = np.ascontiguousarray(rows if name == "lse" else rows.swapaxes(0, 1))
+    return packed
+
+
+def unpack(
+    contract: Contract, shape: Shape, outputs: Mapping[str, Array], like: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return outputs of a kernel as dense arrays; rows that no sequence has are those of `like`."""
+    lengths = contract.lengths(shape)
+    if contract.layout != "varlen" or lengths is None:
+        return dict(outputs)
+    dense = {}
+    for name, packed in outputs.items():
+        if packed.shape != packed_shape(contract, shape, name):
+            raise ContractError(f"{name} has shape {packed.shape}, expected {packed_shape(contract, shape, name)}")
+        rows = packed if name == "lse" else packed.swapaxes(0, 1)
+        full = like[name].astype(rows.dtype)
+        for batch, (begin, end) in enumerate(zip(offsets(lengths[0]), lengths[0], strict=False)):
+            full[batch, :, :end] = rows[:, begin : begin + end]
+        dense[name] = full
+    return dense
+
+
+def offsets(lengths: Array) -> Array:
+    """Return the first row of each sequence in a packed array, and their total."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+
+
+def arranged(contract: Contract, shape: Shape, arrays: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """Return a kernel's inputs from dense q, k and v."""
+    lengths = contract.lengths(shape)
+    if lengths is None:
+        return dict(arrays)
+    if contract.layout == "varlen":
+        ends = {"cu_seqlens_q": offsets(lengths[0]), "cu_seqlens_k": offsets(lengths[1])}
+        return pack(contract, shape, arrays) | ends
+    rng = np.random.default_rng([seed, shape.b, shape.skv])
+    pages = -(-lengths[1] // contract.page)
+    count = int(pages.sum()) + 1  # one page belongs to no sequence
+    order = rng.permutation(count)
+    table = np.zeros((shape.b, -(-shape.skv // contract.page)), np.int32)
+    caches = {name: _cache(rng, count, contract.page, arrays[name]) for name in ("k", "v")}
+    for batch, (first, used) in enumerate(zip(offsets(pages), pages, strict=False)):
+        table[batch, :used] = order[first : first + used]
+        for key in range(int(lengths[1][batch])):
+            place = table[batch, key // contract.page], key % contract.page
+            for name in ("k", "v"):
+                caches[name][place] = arrays[name][batch, :, key]
+    return {
+        "q": arrays["q"], "k_cache": caches["k"], "v_cache": caches["v"], "block_table": table, "seq_lens": lengths[1]
+    }  # fmt: skip
+
+
+def _cache(rng: np.random.Generator, count: int, page: int, like: Array) -> Array:
+    """Return pages (count, page, hkv, d) of garbage."""
+    signs = rng.choice((-GARBAGE, GARBAGE), (count, page, like.shape[1], like.shape[3]))
+    return np.asarray(signs.astype(like.dtype))

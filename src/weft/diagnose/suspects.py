@@ -1,0 +1,62 @@
+"""The lines to inspect, at most three, each with the evidence in one sentence."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from weft.core.records import Place
+
+from .conclusion import cure_place_of, place_of
+from .records import Diagnosis
+
+MOST = 3
+NEARBY = 3
+"""Lines this close are seen together."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A line, and why it is suspected."""
+
+    place: Place
+    evidence: str
+
+
+def suspects(diagnosis: Diagnosis) -> tuple[Suspect, ...]:
+    """Return the lines to inspect: repaired lines, the line without repairs, then the lines it depends on."""
+    if diagnosis.healthy:
+        return ()
+    found: list[Suspect] = []
+    for each in _all(diagnosis):
+        if len(found) < MOST and all(not _near(each.place, other.place) for other in found):
+            found.append(each)
+    return tuple(found)
+
+
+def _all(diagnosis: Diagnosis) -> Iterator[Suspect]:
+    for repair in diagnosis.repairs:
+        yield Suspect(repair.place, f"with the edit `{repair.words}` here all tested workloads pass")
+    place = place_of(replace(diagnosis, repairs=()))
+    if place is not None:
+        yield Suspect(place, _evidence(diagnosis, place))
+    cured = cure_place_of(replace(diagnosis, repairs=()))
+    if cured is not None:
+        yield Suspect(cured, "the cure belongs behind this line")
+    for at in diagnosis.strayed:
+        yield Suspect(at, "every access outside its buffer depends on this line, and none of those inside")
+    for at in diagnosis.origins:
+        yield Suspect(at, f"line {place.line if place is not None else 0} depends on what is computed here")
+
+
+def _evidence(diagnosis: Diagnosis, place: Place) -> str:
+    first = diagnosis.first
+    if diagnosis.causes and diagnosis.causes[0].place is not None and diagnosis.causes[0].place.line == place.line:
+        return f"{diagnosis.causes[0].code} is found here"
+    if first is not None and first.site is not None and first.site.place == place:
+        return f"{first.name} is computed here, and it is the first wrong value that was observed"
+    if diagnosis.signatures and diagnosis.signatures[0].place == place:
+        return f"the error is that of a known mistake, {diagnosis.signatures[0].name.replace('_', ' ')}"
+    return "the first wrong value that was observed comes from here"
+
+
+def _near(a: Place, b: Place) -> bool:
+    return a.file == b.file and abs(a.line - b.line) <= NEARBY
