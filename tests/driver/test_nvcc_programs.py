@@ -122,6 +122,7 @@ def test_patterns_of_the_bugs_that_were_found_in_public_programs(weft_exec: Exec
         ("S304", "votes_below", "the second bug"),
         ("M101", "guard_too_wide", "the third bug"),
         ("M101", "tile_too_wide", "the fourth bug"),
+        ("M101", "search_of_nan", "the fifth bug"),
     ):
         found = [line for line in done.stderr.splitlines() if line.startswith(f"weft: {kernel}: {code} ")]
         assert found and all(line_of("found_bugs", bug) in line for line in found), done.stderr

@@ -34,6 +34,19 @@ __global__ void tile_too_wide(float *x, int columns) {
     x[row * columns + column] = row;  // the fourth bug
 }
 
+// A search between the 16 values 0 to 15. No comparison holds for a NaN, so it ends at 0, and the midpoint before 0 is read.
+__device__ const float midpoint[15] = {0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f, 6.5f, 7.5f, 8.5f, 9.5f, 10.5f, 11.5f, 12.5f, 13.5f, 14.5f};
+__global__ void search_of_nan(const float *x, float *index) {
+    int low = 0, high = 15;
+    if (*x <= 0 || *x >= 15) return;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (middle <= *x) low = middle + 1;
+        else high = middle;
+    }
+    *index = midpoint[low - 1] < *x ? low : low - 1;  // the fifth bug
+}
+
 int main() {
     float *x;
     OK(cudaMalloc(&x, 16 * 16 * sizeof *x));
@@ -45,5 +58,7 @@ int main() {
     votes_below<<<1, 32>>>(count);
     guard_too_wide<<<1, 512>>>(x, 16 * 16);
     tile_too_wide<<<1, dim3(32, 16)>>>(x, 16);
+    OK(cudaMemset(x, 0xFF, sizeof *x));  // a NaN
+    search_of_nan<<<1, 1>>>(x, sum);
     OK(cudaDeviceSynchronize());
 }
