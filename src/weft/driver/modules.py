@@ -174,9 +174,11 @@ class Modules:
         if function.asked:
             return
         function.asked = True
-        target = self.options.chip.architecture.target
+        image = function.module.image
+        # PTX that stands in for machine code may be made for a later GPU: ptxas takes it for no earlier one.
+        target = f"sm_{image.target}" if image.target > self.options.sm else self.options.chip.architecture.target
         try:
-            facts = resources_of_ptx(function.module.image.ptx, function.name, target)
+            facts = resources_of_ptx(image.ptx, function.name, target)
         except Unknown as error:
             self.report.note(
                 f"registers of {function.title} are unknown ({error}): limits and occupancy are those of 1 register"

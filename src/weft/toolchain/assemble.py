@@ -1,6 +1,8 @@
 """PTX → cubin by ptxas, where one is installed: registers and stack of kernels that came without machine code."""
 
+import contextlib
 import functools
+import re
 import shutil
 import subprocess
 import tempfile
@@ -11,12 +13,37 @@ from weft.core.errors import CompileError, ToolMissing
 from .cache import Cache, cache_key
 from .cuda_headers import package_file
 
+PACKAGES = (
+    ("nvidia-cuda-nvcc", "bin/ptxas"),
+    ("triton", "nvidia/bin/ptxas-blackwell"),
+    ("triton", "nvidia/bin/ptxas"),
+)
+_RELEASE = re.compile(r"\bV(\d+)\.(\d+)\.(\d+)")
+
 
 @functools.cache
 def assembler() -> Path:
-    """Return ptxas: of the path, or the one that Triton brings. Raises ToolMissing."""
-    found = shutil.which("ptxas")
-    return Path(found) if found else package_file("triton", "nvidia/bin/ptxas")
+    """Return the newest ptxas, of the path or of a package: an older one refuses PTX of a newer compiler.
+
+    Raises ToolMissing.
+    """
+    found = [Path(path)] if (path := shutil.which("ptxas")) else []
+    for package, file in PACKAGES:
+        with contextlib.suppress(ToolMissing):
+            found.append(package_file(package, file))
+    if not found:
+        raise ToolMissing("there is no ptxas: pip install nvidia-cuda-nvcc, or triton, which brings one")
+    return max(found, key=_release)
+
+
+def _release(program: Path) -> tuple[int, ...]:
+    """Return the version that a ptxas prints; () if it does not run."""
+    try:
+        printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = _RELEASE.search(printed)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def assemble(ptx: str, target: str) -> bytes:
