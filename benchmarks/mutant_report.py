@@ -95,6 +95,8 @@ def _repair_rates(rows: Sequence[Row]) -> Row:
     """Return how many mutants a verified edit repairs, and the line rate of the same diagnoses without edits."""
     return {
         "repaired_rate": _share(rows, lambda row: bool(row["repairs"])),
+        "fixed_rate": _share(rows, lambda row: bool(row.get("fix"))),
+        "fixed_right_rate": _share(rows, lambda row: bool(row.get("fix_right"))),
         "line_rate_without_repairs": _share(rows, lambda row: row["line_right_unrepaired"]),
     }
 

@@ -148,6 +148,11 @@ def try_one(
     if status is Status.COMPILE_ERROR:
         return {**row, "outcome": "refused"}
     row |= answer(diagnosis, mutant.id, labelled.stages, lambda line: _is_near(line, mutant))
+    if diagnosis.fix is not None:
+        fixed = folder / f"fixed_{mutant.id}{candidate.path.suffix}"
+        fixed.write_text(diagnosis.fix.text)
+        larger = larger_workloads(original.supports)
+        row["fix_right"] = bool(original.same_runs(replace(candidate, path=fixed), larger))
     if diagnosis.verdict.passed or status is Status.UNSUPPORTED:
         same = original.same_runs(candidate, larger_workloads(original.supports))
         if same:
@@ -200,6 +205,7 @@ def answer(diagnosis: Diagnosis, stem: str, stages: Sequence[str], is_near: Call
         "cause": cause,
         "named": killed and bool(named or cause),
         "repairs": [[repair.place.line, repair.words] for repair in diagnosis.repairs],
+        "fix": "" if diagnosis.fix is None else diagnosis.fix.diff,
     }
 
 

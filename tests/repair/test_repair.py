@@ -6,6 +6,7 @@ import pytest
 
 from tests.diagnose.edited import text_of
 from weft.attention.shapes import Shape
+from weft.cli.main import main
 from weft.diagnose.conclusion import cure_of, place_of
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.suspects import suspects
@@ -20,19 +21,32 @@ BUGS = {
 
 
 @pytest.mark.parametrize("bug", ["threadIdx.x / 33", pytest.param("2 / l", marks=pytest.mark.sweep)])
-def test_the_line_of_the_mistake_is_named(bug: str, tmp_path: Path) -> None:
+def test_the_line_of_the_mistake_is_named_and_the_file_repaired(
+    bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     right, wrong, words = BUGS[bug]
     file = tmp_path / "mine.cu"
     file.write_text(text_of("scalar", right, wrong))
+    before = file.read_text()
     line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if wrong in text)
     candidate, supports = find_candidate(str(file), task=None)
-    found = diagnose(candidate, supports, Choice(masks=("none",), seeds=(0,)), repair=True)
+    choice = Choice(shapes=("ragged", "group_3"), masks=("none",), seeds=(0,))
+    found = diagnose(candidate, supports, choice, repair=True)
     assert [(repair.place.line, repair.words) for repair in found.repairs] == [(line, words)]
     place = place_of(found)
     assert place is not None and (place.file, place.line) == (str(file), line)
     first = suspects(found)[0]
     assert first.place.line == line and f"`{words}`" in first.evidence
     assert cure_of(found) == f"edit line {line}: {words}"
+    assert found.fix is not None and found.fix.workloads >= 2
+    old = before.splitlines()[line - 1]
+    assert f"-{old}\n+{old.replace(wrong, right)}\n" in found.fix.diff
+    assert file.read_text() == before
+    monkeypatch.setattr("weft.cli.diagnose.look_inside", lambda *given, **options: found)
+    assert main(["diagnose", str(file), "--apply"]) == 1
+    printed, said = capsys.readouterr()
+    assert f"+{old.replace(wrong, right)}" in printed and f"{file} is changed" in said
+    assert file.read_text() == before.replace(wrong, right)
 
 
 @pytest.mark.parametrize("rung", ["scalar", "fa_triton"])
@@ -41,3 +55,8 @@ def test_a_right_kernel_and_one_without_a_debug_build_have_no_repair(rung: str) 
     workload = Workload(Shape("tiny", 1, 1, 1, 4, 8, 32), "f16", "none", "unit_normal", 0)
     problem = supports.task.draw(workload)
     assert find_repairs(candidate, supports.task, [problem], [], lambda told: None) == ()
+
+
+def test_a_kernel_of_weft_is_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "scalar", "--apply"]) == 2
+    assert "diagnose a copy" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from weft.core.status import Status
 from weft.diagnose.diagnose import diagnose as look_inside
 from weft.diagnose.diagnose import diagnose_workload
 from weft.diagnose.given import given_task
+from weft.diagnose.records import Diagnosis
 from weft.engines.arguments import Array
 from weft.judge.select import Choice, find_candidate
 from weft.tasks.registry import TASKS
@@ -50,6 +51,9 @@ def diagnose(
     repair: Annotated[
         bool, typer.Option("--repair", help="Try small edits until the kernel passes: their line is the mistake's.")
     ] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="As --repair, and write the fix into the file if there is one.")
+    ] = False,
     png: Annotated[
         Path | None, typer.Option("-o", "--png", help="Draw the error over O and the first wrong stage.")
     ] = None,
@@ -65,6 +69,8 @@ def diagnose(
         require_matplotlib()
     with draft_shown(kernel):
         candidate, supports = find_candidate(kernel, task=task, gpu=gpu, arch=arch)
+    if apply and candidate.rung is not None:
+        raise UsageError(f"--apply does not change {candidate.path}, which is Weft's: diagnose a copy of it")
     say_host_code(candidate.kernel)
     candidate = replace(candidate, defines=macros(define))
     choice = Choice(
@@ -83,12 +89,14 @@ def diagnose(
             )
             found = diagnose_workload(candidate, supports, workload, progress=tell)
         else:
-            found = look_inside(candidate, supports, choice, shrink=shrink, repair=repair, progress=tell)
+            found = look_inside(candidate, supports, choice, shrink=shrink, repair=repair or apply, progress=tell)
     if as_json:
         print(json.dumps(record(found), indent=2))
     else:
         for line in text(found):
             print_line(line)
+    if apply:
+        _apply(found)
     if png is not None:
         from weft.diagnose.figure import draw
 
@@ -97,6 +105,14 @@ def diagnose(
     if found.verdict.status is Status.UNSUPPORTED:
         return 3
     return 0 if found.healthy else 1
+
+
+def _apply(found: Diagnosis) -> None:
+    if found.fix is not None:
+        found.fix.apply()
+        print(f"weft: {found.fix.path} is changed", file=sys.stderr)
+    elif not found.healthy:
+        print(f"weft: no fix was found, {found.case.candidate.path} is not changed", file=sys.stderr)
 
 
 def _read(file: Path) -> Array:

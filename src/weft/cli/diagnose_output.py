@@ -56,6 +56,8 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _row("inspect" if number == 0 else "", f"line {suspect.place.line}: {suspect.evidence}")
     if cure := cure_of(diagnosis):
         yield from _row("cure", cure)
+    if diagnosis.fix is not None:
+        yield from _row("fix", f"{diagnosis.fix.diff}\npasses {diagnosis.fix.workloads} workloads with all checkers")
     yield from _row("verify", verify_command(diagnosis))
 
 
@@ -72,6 +74,7 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
         "inspect": [{"place": _place(each.place), "evidence": each.evidence} for each in suspects(diagnosis)],
         "computed_from": [_place(at) for at in diagnosis.origins],
         "repairs": [{"place": _place(each.place), "edit": each.words} for each in diagnosis.repairs],
+        "fix": None if diagnosis.fix is None else {"diff": diagnosis.fix.diff, "workloads": diagnosis.fix.workloads},
         "not_traced_because": diagnosis.case.not_parsed,
         "stage": stage_of(diagnosis),
         "cure": "" if diagnosis.healthy else cure_of(diagnosis),

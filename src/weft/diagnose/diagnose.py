@@ -28,6 +28,7 @@ from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, nothing_selected, settled, workloads
 from weft.judge.verdict import Verdict
 from weft.repair.repair import find_repairs
+from weft.repair.source_fix import find_source_fix
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.declared import algorithms_of
 from weft.tasks.task import Declared, Workload
@@ -91,7 +92,7 @@ def diagnose(
         verdict = _shrunk(candidate, supports, failed)
     diagnosis = explain(Case(candidate, supports.task, supports.task.draw(verdict.workload), verdict, failed), progress)
     if repair and not verdict.passed and verdict.status in RAN and not _is_order(diagnosis):
-        diagnosis = _repaired(diagnosis, supports, progress)
+        diagnosis = _repaired(diagnosis, supports, choice, progress)
     return replace(diagnosis, judged=judged, seconds=time.monotonic() - start)
 
 
@@ -100,8 +101,10 @@ def _is_order(diagnosis: Diagnosis) -> bool:
     return bool(diagnosis.signatures) and diagnosis.signatures[0].name == "missing_barrier"
 
 
-def _repaired(diagnosis: Diagnosis, supports: Supports, progress: Progress) -> Diagnosis:
-    """Add the edits with which the shrunk workload, the one that failed first and a wider one pass."""
+def _repaired(diagnosis: Diagnosis, supports: Supports, choice: Choice, progress: Progress) -> Diagnosis:
+    """Add the edits with which the shrunk workload, the one that failed first and a wider one pass, and the change
+    of the source that passes all workloads of the choice.
+    """
     case, place = diagnosis.case, place_of(diagnosis)
     draw = case.task.draw
     shown = [each.workload for each in (case.verdict, case.first_verdict)]
@@ -112,7 +115,14 @@ def _repaired(diagnosis: Diagnosis, supports: Supports, progress: Progress) -> D
     if case.kernel is None or not found:
         return diagnosis
     spelled = [replace(each, place=own_place(each.place, case.kernel) or each.place) for each in found]
-    return replace(diagnosis, repairs=tuple(spelled))
+    progress("writing the edit into the source")
+
+    def judge_all(candidate: Candidate) -> tuple[bool, int]:
+        verdict, judged = _first_failure(candidate, supports, choice, progress)
+        return verdict.passed, judged
+
+    fix = find_source_fix(case.candidate, case.task, spelled, tuple(tested), judge_all)
+    return replace(diagnosis, repairs=tuple(spelled), fix=fix)
 
 
 def _wider(small: Workload, supports: Supports) -> Iterator[Workload]:

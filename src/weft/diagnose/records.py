@@ -14,6 +14,7 @@ from weft.judge.candidate import Candidate
 from weft.judge.verdict import Verdict
 from weft.ptx.module import Function
 from weft.repair.repair import Repair
+from weft.repair.source_fix import SourceFix
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.recipe_problem import RecipeProblem
 from weft.tasks.task import Problem, Task
@@ -188,6 +189,8 @@ class Diagnosis:
     """For an access outside its buffer: lines that compute the wrong index, nearest first."""
     repairs: tuple[Repair, ...] = ()
     """Edits with which the kernel passes, the likeliest first; empty also where none were tested."""
+    fix: SourceFix | None = None
+    """The first of them as a change of the source, judged on all workloads."""
     origins: tuple[Place, ...] = ()
     """Lines that the line to inspect depends on, nearest first."""
     judged: int = 1

@@ -1,0 +1,57 @@
+"""An edit of the -G build is written into the source: the right text is among those that are tried."""
+
+import pytest
+
+from weft.repair.rewrite import rewrites
+from weft.repair.templates import Kind
+
+CASES = [
+    ("int warp = t / 33;", Kind.CONSTANT, "33 → 32", "int warp = t / 32;"),
+    ("float m = 0.0f;", Kind.CONSTANT, "0 → -inf", "float m = -INFINITY;"),
+    ("float m = -INFINITY;", Kind.CONSTANT, "-inf → 0", "float m = 0.0f;"),
+    ("float y = 2.0f / l;", Kind.CONSTANT, "2 → 1", "float y = 1.0f / l;"),
+    ("unsigned mask = 7u;", Kind.CONSTANT, "7 → 8", "unsigned mask = 8u;"),
+    ("int end = N;", Kind.CONSTANT, "64 → 63", "int end = (N - 1);"),
+    ("for (int k = 1; k < N; k++)", Kind.CONSTANT, "1 → 0", "for (int k = 0; k < N; k++)"),
+    ("if (k < n) x = 1;", Kind.OPERATION, "< → <=", "if (k <= n) x = 1;"),
+    ("if (k < n) x = 1;", Kind.OPERATION, ">= → >", "if (k <= n) x = 1;"),
+    ("if (k < n) x = 1;", Kind.OPERATION, "> → >=", "if (k <= n) x = 1;"),
+    ("i -= step;", Kind.OPERATION, "- → +", "i += step;"),
+    ("m = fminf(m, s);", Kind.OPERATION, "min → max", "m = fmaxf(m, s);"),
+    ("x = floorf(y * z);", Kind.OPERATION, "without cutting to an integer", "x = (y * z);"),
+    ("x = a * D + b - c;", Kind.TERM, "without the second operand of +", "x = a * D - c;"),
+    ("x = a * D + b - c;", Kind.TERM, "without the first operand of +", "x = b - c;"),
+    ("x = p[a + i * 2] * scale;", Kind.TERM, "without the second operand of *", "x = p[a + i * 2];"),
+    ("l += p;", Kind.TERM, "without the first operand of +", "l = p;"),
+    ("s += __shfl_down_sync(m, s, o);", Kind.CALL, "__shfl_down_sync → shfl.bfly", "s += __shfl_xor_sync(m, s, o);"),
+    ("p = exp2f(s - m);", Kind.CALL, "without the call of exp2f", "p = (s - m);"),
+    ("acc[i] = p * v;", Kind.VALUE, "= → +=", "acc[i] += p * v;"),
+    ("p = exp2f(s - m);", Kind.VALUE, "the value times log2(e)", "p = (exp2f(s - m)) * 1.44269504f;"),
+    ("x = row * D + head;", Kind.EXCHANGE, "two variables exchanged", "x = head * D + row;"),
+]
+
+
+@pytest.mark.parametrize(("line", "kind", "words", "right"), CASES)
+def test_the_right_text_is_tried(line: str, kind: Kind, words: str, right: str) -> None:
+    before, after = "__global__ void f() {\n    ", "\n}\n"
+    texts = rewrites(before + line + after, "f.cu", 2, kind, words)
+    assert before + right + after in texts
+    assert before + line + after not in texts and len(texts) == len(set(texts))
+
+
+def test_variables_sizes_and_limits_of_other_lines_are_tried() -> None:
+    text = """__global__ void f(float* o, int HQ, int HKV) {
+    int row = threadIdx.x;
+    int column = blockIdx.x;
+    if (row < HQ) o[row] = 1;
+    o[column] = 2;
+    int kv = head * 4;
+}
+"""
+    assert text.replace("o[column]", "o[row]") in rewrites(text, "f.cu", 5, Kind.OPERAND, "another variable")
+    guarded = text.replace("    o[column]", "    if (row < HQ) o[column]")
+    assert guarded in rewrites(text, "f.cu", 5, Kind.GUARDED, "only below a limit of other lines")
+    ended = text.replace("= 2;", "= row < HQ ? 2 : -INFINITY;")
+    assert ended in rewrites(text, "f.cu", 5, Kind.GUARDED, "-inf from a limit of other lines on")
+    grouped = text.replace("head * 4", "(head / (HQ / HKV)) * 4")
+    assert grouped in rewrites(text, "f.cu", 6, Kind.VALUE, "a variable divided by HQ / HKV")
