@@ -1,4 +1,4 @@
-"""An edit of the -G build is written into the source: the right text is among those that are tried."""
+"""An edit of the -G build is written into the source: the right text is among those that are tested."""
 
 import pytest
 
@@ -32,14 +32,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("line", "kind", "words", "right"), CASES)
-def test_the_right_text_is_tried(line: str, kind: Kind, words: str, right: str) -> None:
+def test_the_right_text_is_tested(line: str, kind: Kind, words: str, right: str) -> None:
     before, after = "__global__ void f() {\n    ", "\n}\n"
     texts = rewrites(before + line + after, "f.cu", 2, kind, words)
     assert before + right + after in texts
     assert before + line + after not in texts and len(texts) == len(set(texts))
 
 
-def test_variables_sizes_and_limits_of_other_lines_are_tried() -> None:
+def test_variables_sizes_and_limits_of_other_lines_are_tested() -> None:
     text = """__global__ void f(float* o, int HQ, int HKV) {
     int row = threadIdx.x;
     int column = blockIdx.x;

@@ -1,4 +1,4 @@
-"""A repair of the -G build → a change of the source, compiled anew and judged on every workload of the choice."""
+"""A repair of the -G build → a change of the source, compiled again and judged on every workload of the choice."""
 
 import difflib
 import tempfile
@@ -17,9 +17,9 @@ from .rewrite import rewrites
 
 MOST_TEXTS = 60
 MOST_SECONDS = 40.0
-"""CPU time after which no further text is tried."""
+"""CPU time after which no further text is tested."""
 FAST: tuple[str, ...] = ()
-"""Optional checkers while texts are tried: the choice is judged with all of them afterwards."""
+"""Optional checkers while texts are tested: the choice is judged with all of them afterwards."""
 
 JudgeAll = Callable[[Candidate], tuple[bool, int]]
 """Returns whether a candidate passes all workloads, and how many were judged."""
