@@ -88,10 +88,10 @@ CUDA_SAMPLES = {  # folder below Samples → arguments
 HECBENCH = """
 accuracy 512 1000 10 1 | adam 1000 20 1 | adamw 10000 1 | adjacent 10000 1 | aidw 1 1 1 | atomicAggregate 1
 attention 256 64 0 1 | attentionMergeState 16 4 128 1 | axpby 1 | background-subtract 128 64 0 5 | bezier-surface -n 64
-bilateral 64 48 0.5 0.5 1 | bincount 10000 1 | bitonic-sort 8 2 | blockScan 10000 1 | bscan 1 | burger 64 64 2
+bilateral 64 48 0.5 0.5 1 | bincount 10000 1 | bitonic-sort 8 2 | blockScan 10 1 | bscan 1 | burger 64 64 2
 bwt 1000 | cbsfil 64 64 1 | channelSum 16 16 1 | chi2 128 512 64 64 256 1 | colorwheel 10 64 1 | complex 1000 1
 convolution1D 4096 1 | convolution3D 2 1 2 8 8 3 1 | convolutionSeparable 128 128 1 | cooling 1000 1
-coordinates 1000 1 | cross 1000 1 | dct8x8 64 64 1 | dense-embedding 64 32 1 | dp 4096 1 | dp4a 4096 1
+coordinates 1000 1 | cross 1000 1 | dct8x8 64 64 1 | dense-embedding 300 16 1 | dp4a 4096 1
 ecdh 1000 1 | eigenvalue 64 1 | entropy 64 64 1 | filter 10000 256 1 | flip 3 16 1 | floydwarshall 32 1 16
 ga 1000 100 11 1 | gabor 64 64 1 | gamma-correction 64 64 256 1 | glu 3 16 1 | groupnorm 2 32 4 4 32 1
 hadamard 64 1 | hausdorff 1000 1000 1 | heat2d 64 64 4 | hwt1d 4096 1 | iso2dfd 64 64 2 | jenkins-hash 256 4096 1
