@@ -95,7 +95,7 @@ coordinates 1000 1 | cross 1000 1 | dct8x8 64 64 1 | dense-embedding 300 16 1 | 
 ecdh 1000 1 | eigenvalue 64 1 | entropy 64 64 1 | filter 10000 256 1 | flip 3 16 1 | floydwarshall 32 1 16
 ga 1000 100 11 1 | gabor 64 64 1 | gamma-correction 64 64 256 1 | glu 3 16 1 | groupnorm 2 32 4 4 32 1
 hadamard 64 1 | hausdorff 1000 1000 1 | heat2d 64 64 4 | hwt1d 4096 1 | iso2dfd 64 64 2 | jenkins-hash 256 4096 1
-keogh 16 2000 1 | laplace3d 32 32 32 2 1 | lif 100 32 10 | logprob 4 2 512 1 | mask 8 8 8 1 | matern 10 1
+keogh 16 2000 1 | laplace3d 32 32 32 2 1 | lif 100 32 10 | logprob 4 2 512 1 | mask 8 8 8 1 | matern 16 1
 matrix-rotate 64 1 | matrixT 64 64 1 | maxpool3d 64 64 2 1 | merge 1000 1 | minmax 1000 1 | moe-sum 8 64 1
 morphology 4 4 64 64 1 | mrc 1000 1 | mtf 16 1 | multinomial 64 64 1 | nlll 16 8 1 | nonzero 64 64 1
 nqueen 8 3 1 | nw 64 10 1 | perplexity 64 8 1 | pool 1 2 16 16 4 4 1 | present 100 1 | quantBnB 4096 1
