@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from weft.driver.program import LIBRARY, library_folder
+
 OURS = Path(__file__).parent / "public_sources"
 NVCC = ["nvcc", "-w", "-O3", "-lineinfo", "-std=c++17", "-gencode", "arch=compute_89,code=compute_89"]
 
@@ -163,7 +165,8 @@ def programs(folder: Path) -> Iterator[Program]:
                     "-o",
                     "sample",
                     *sources,
-                    "-lcuda",
+                    "-Xlinker",
+                    str(library_folder() / LIBRARY),
                     "-Xcompiler",
                     "-fopenmp",
                 )
