@@ -283,3 +283,8 @@ def test_memory_of_a_graph_is_freed_by_its_node(weft_exec: Exec, words: tuple[st
     wrong = words in (("free", "use"), ("free", "early"))
     assert (done.returncode, done.stdout) == (int(wrong), "ok\n"), done.stderr
     assert ("M104 read of freed memory: offset 0 in allocation 1" in done.stderr) == wrong, done.stderr
+
+
+def test_conditional_nodes_of_graphs(weft_exec: Exec) -> None:
+    done = weft_exec("--tools", "all", "python", str(PROGRAMS / "conditions.py"))
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

@@ -37,6 +37,7 @@ class Kind(IntEnum):
     REFUSE = 12
     SHOW = 13
     BYE = 14
+    SET_HEAP = 15
 
 
 class Code(IntEnum):

@@ -118,7 +118,6 @@ MISSING(cuGraphBatchMemOpNodeSetParams)
 MISSING(cuGraphExecBatchMemOpNodeSetParams)
 MISSING(cuGraphExecExternalSemaphoresSignalNodeSetParams)
 MISSING(cuGraphExecExternalSemaphoresWaitNodeSetParams)
-MISSING(cuGraphConditionalHandleCreate)
 /* textures and surfaces */
 MISSING(cuTexObjectCreate)
 MISSING(cuTexObjectDestroy)
