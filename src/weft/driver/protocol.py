@@ -38,6 +38,7 @@ class Kind(IntEnum):
     SHOW = 13
     BYE = 14
     SET_HEAP = 15
+    TENSOR_MAP = 16
 
 
 class Code(IntEnum):

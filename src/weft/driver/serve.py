@@ -34,6 +34,7 @@ from .properties import blocks_per_sm, device_record, dynamic_shared_for
 from .protocol import VERSION, Answer, Closed, Code, Kind, ProtocolError, Request, receive_request, send_answer
 from .records import Function, Options, Refused
 from .report import Report
+from .tensor_maps import answer_map
 
 FAULTS: Mapping[str, Code] = {
     "M101": Code.ILLEGAL_ADDRESS,
@@ -144,6 +145,7 @@ class Client:
             Kind.NOTE: lambda request: Answer(),
             Kind.SHOW: self._show,
             Kind.SET_HEAP: self._set_heap,
+            Kind.TENSOR_MAP: lambda request: answer_map(request, self._device(request.arguments[1]).options, report),
             Kind.REFUSE: self._refuse,
         }
 

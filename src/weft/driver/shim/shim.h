@@ -156,6 +156,7 @@ enum request_kind {
     SHOW,
     BYE,
     SET_HEAP,
+    TENSOR_MAP,
 };
 
 struct request {
