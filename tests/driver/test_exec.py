@@ -283,3 +283,20 @@ def test_memory_of_a_graph_is_freed_by_its_node(weft_exec: Exec, words: tuple[st
     wrong = words in (("free", "use"), ("free", "early"))
     assert (done.returncode, done.stdout) == (int(wrong), "ok\n"), done.stderr
     assert ("M104 read of freed memory: offset 0 in allocation 1" in done.stderr) == wrong, done.stderr
+
+
+def test_conditional_nodes_of_graphs(weft_exec: Exec) -> None:
+    done = weft_exec("--tools", "all", "python", str(PROGRAMS / "conditions.py"))
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+def test_tensor_maps_of_the_driver(weft_exec: Exec) -> None:
+    program = ("python", str(PROGRAMS / "tensor_maps.py"))
+    done = weft_exec("--gpu", "h100", "--tools", "all", *program)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+    assert "cuTensorMapEncodeTiled: tensor map: the box has 28 bytes in dimension 0" in done.stderr
+    done = weft_exec("--gpu", "l4", *program, "without")
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+    done = weft_exec("--gpu", "h100", "--keep-going", *program, "refused")
+    assert (done.returncode, done.stdout) == (3, "ok\n"), done.stderr
+    assert "cuTensorMapEncodeTiled: unsupported: a tensor map of type 11" in done.stderr

@@ -19,6 +19,7 @@ RIGHT = [
     "symbols",
     "occupancy",
     "two_files",
+    "device_heap",
     "graphs",
 ]
 OTHERS = ["printing", "out_of_bounds", "race", "uninitialised", "refused_texture", "found_bugs"]

@@ -344,6 +344,26 @@ def test_assertfail_is_a_finding_with_its_text(engine: str) -> None:
     assert "x>0" in findings[0].message
 
 
+SETTING = """
+.extern .func cudaGraphSetConditional (.param .b64 handle, .param .b32 value);
+.visible .entry k()
+{
+  .reg .b64 %rd<2>; .reg .b32 %r<3>;
+  mov.u32 %r0, %ctaid.x; mov.u32 %r1, %tid.x; mad.lo.u32 %r1, %r0, 100, %r1;
+  cvt.u64.u32 %rd0, %r0; add.u64 %rd0, %rd0, 7;
+  { .param .b64 p0; .param .b32 p1; st.param.b64 [p0], %rd0; st.param.b32 [p1], %r1;
+    call.uni cudaGraphSetConditional, (p0, p1); }
+  ret;
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_last_value_of_a_condition_counts(engine: str) -> None:
+    outcome = _run(SETTING, engine, grid=3)
+    assert dict(outcome.conditions) == {7: 31, 8: 131, 9: 231} and not outcome.findings
+
+
 def test_call_of_an_unknown_extern_is_unsupported() -> None:
     text = (
         ".extern .func mystery (.param .b32 a);\n"

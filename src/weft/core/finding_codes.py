@@ -50,6 +50,12 @@ _ROWS = (
         "copy multiples of 16 bytes; give the tensor map the rank, box and type that the instruction needs",
     ),
     FindingCode(
+        "M108",
+        "invalid free",
+        "memcheck",
+        "free each pointer that malloc returned exactly once, and no other pointer",
+    ),
+    FindingCode(
         "I201", "uninitialised shared memory", "initcheck", "write it, or wait for its copy, before reading it"
     ),
     FindingCode("I202", "uninitialised global memory", "initcheck", "write the buffer, or fill it, before reading it"),

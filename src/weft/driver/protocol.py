@@ -41,6 +41,8 @@ class Kind(IntEnum):
     REFUSE = 12
     SHOW = 13
     BYE = 14
+    SET_HEAP = 15
+    TENSOR_MAP = 16
 
 
 class Code(IntEnum):

@@ -26,7 +26,7 @@ from weft.core.register_file import require_registers
 from weft.model.occupancy import MAX_REGISTERS, LaunchShape
 from weft.vm.launch import run
 from weft.vm.launch_spec import LaunchSpec
-from weft.vm.memory import GLOBAL_BASE, Allocation
+from weft.vm.memory import GLOBAL_BASE, HEAP_BYTES, Allocation
 
 from .device_memory import DeviceMemory
 from .modules import DEVICE_SHIFT, Modules, symbol_of
@@ -34,11 +34,13 @@ from .properties import blocks_per_sm, device_record, dynamic_shared_for
 from .protocol import VERSION, Answer, Closed, Code, Kind, ProtocolError, Request, receive_request, send_answer
 from .records import Function, Options, Refused
 from .report import Report
+from .tensor_maps import answer_map
 
 FAULTS: Mapping[str, Code] = {
     "M101": Code.ILLEGAL_ADDRESS,
     "M102": Code.MISALIGNED_ADDRESS,
     "M104": Code.ILLEGAL_ADDRESS,
+    "M108": Code.LAUNCH_FAILED,
     "S301": Code.LAUNCH_TIMEOUT,
     "S302": Code.LAUNCH_TIMEOUT,
     "X401": Code.LAUNCH_FAILED,
@@ -142,6 +144,8 @@ class Client:
             Kind.LINK_IMAGES: self.devices[0].modules.link_images,
             Kind.NOTE: lambda request: Answer(),
             Kind.SHOW: self._show,
+            Kind.SET_HEAP: self._set_heap,
+            Kind.TENSOR_MAP: lambda request: answer_map(request, self._device(request.arguments[1]).options, report),
             Kind.REFUSE: self._refuse,
         }
 
@@ -254,6 +258,19 @@ class Client:
             return Answer(Code.INVALID_VALUE)
         return Answer()
 
+    def _set_heap(self, request: Request) -> Answer:
+        """Set the size of the heap of malloc, until a launch has used it; 0: free all of it."""
+        number, size_bytes, *_ = request.arguments
+        memory = self._device(number).memory
+        if not size_bytes and memory.heap is not None:
+            memory.heap.close()
+        if memory.heap is not None and memory.heap_bytes != size_bytes:
+            return Answer(Code.INVALID_VALUE)
+        if size_bytes > self.options.memory_bytes:
+            return Answer(Code.OUT_OF_MEMORY)
+        memory.heap_bytes = size_bytes or HEAP_BYTES
+        return Answer()
+
     # ---- modules ----
 
     def _unload(self, request: Request) -> Answer:
@@ -326,6 +343,8 @@ class Client:
                 self.model_ns += clock.nanoseconds(device.modules.code_of(function), shape, outcome)
         except (Unsupported, UsageError, ToolMissing) as error:
             raise Refused(f"kernel {function.title}", str(error)) from error
+        except DeviceMemoryError:  # for the heap of malloc
+            return Answer(Code.OUT_OF_MEMORY)
         except ResourceError:
             return Answer(Code.LAUNCH_OUT_OF_RESOURCES)
         except LaunchError as error:
@@ -333,7 +352,8 @@ class Client:
             return Answer(Code.INVALID_VALUE)
         function.instructions[spec.grid] = outcome.instructions
         kept = self.report.launched(function.title, outcome.findings)
-        return Answer(values=(self._fault(kept), round(self.model_ns)), text=outcome.printed)
+        conditions = b"".join(struct.pack("=QQ", *pair) for pair in outcome.conditions.items())
+        return Answer(values=(self._fault(kept), round(self.model_ns)), text=outcome.printed, blob=conditions)
 
     def _shape(self, device: Device, function: Function, spec: LaunchSpec) -> LaunchShape:
         device.modules.find_resources(function)

@@ -58,6 +58,8 @@ def require_copies(scene: Scene) -> None:
         return
     _, stored, atomic, _ = _flags(scene.boards, scene.memory)
     others = set(np.flatnonzero(stored | atomic).tolist()) - scene.copied
+    if scene.memory.heap is not None:  # its blocks are copied, or new
+        others -= set(scene.memory.heap.numbers)
     if others:
         start = int(scene.memory.extents[min(others)][0])
         what = scene.memory.describe(GLOBAL_BASE + start)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from weft.core.finding_codes import Severity
 from weft.ptx.module import Instruction
 from weft.vm.ir import LANES
-from weft.vm.memory import GLOBAL_BASE
+from weft.vm.memory import GLOBAL_BASE, GlobalMemory
 from weft.vm.runtime.watch import Scene
 
 from .conflict import Conflict
@@ -58,6 +58,8 @@ def judge_global(scene: Scene) -> Judgement:
     shadow = GlobalShadow(buffers)
     scene.again(shadow, None)
     offsets, marks = shadow.met(memory)
+    once = ~_reused(offsets, memory)  # accesses to blocks of the heap that had one place after the other are no race
+    offsets, marks = offsets[once], marks[once]
     if not len(offsets):
         return Judgement()
     # One log for all bytes is cheapest; where it would be too long, several shorter ones.
@@ -93,6 +95,14 @@ def _judge_bytes(
         if not len(left):
             return Judgement(tuple(conflicts))
     return Judgement(tuple(conflicts), len(left), Severity.INFO, int(offsets[left[0]]) + GLOBAL_BASE)
+
+
+def _reused(offsets: npt.NDArray[np.int64], memory: GlobalMemory) -> npt.NDArray[np.bool_]:
+    """Return which bytes were part of several blocks of the heap in this launch."""
+    inside = np.zeros(len(offsets), bool)
+    for low, high in memory.heap.reused if memory.heap is not None else ():
+        inside |= (offsets >= low) & (offsets < high)
+    return inside
 
 
 def _sample(marks: npt.NDArray[np.uint32], most: int) -> npt.NDArray[np.intp]:

@@ -202,8 +202,10 @@ def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int, most_s
 
 
 def _runnable(scene: Scene, wanted: Sequence[int]) -> tuple[Sequence[int], ...]:
-    """Return the CTAs to run again, as they can run: one by one, or all together where one may wait for another."""
-    if not scene.source.passes.waits:
+    """Return the CTAs to run again, as they can run: one by one, or all together where one may wait for another or
+    use what another allocated.
+    """
+    if not scene.source.passes.waits and not scene.source.uses_heap:
         return tuple((cta,) for cta in wanted)
     return (range(prod(scene.launch.grid)),) if scene.instructions <= MOST_STEPS else ()
 
@@ -229,7 +231,7 @@ def _described(finding: Finding, read: _Read, scene: Scene) -> Finding:
 def _object(finding: Finding, scene: Scene) -> tuple[str, int]:
     """Return the variable or buffer at an address, and the offset in it."""
     if finding.code == "I202":
-        owner = scene.memory.owner(finding.address)
+        owner = scene.memory.owner(finding.address) or scene.memory.freed_owner(finding.address)
         return (owner.name.removeprefix("argument "), finding.address - owner.address) if owner else ("", 0)
     if finding.code == "I201":
         for region in scene.places.regions:

@@ -7,12 +7,12 @@ global memory, these reads have an effect. Copies, arithmetic, shuffles and mma 
 well); what `selp`, a guard or an `and` with zero bytes leaves out does not count.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.errors import WeftError
 from weft.shadow.transport import Transport
+from weft.vm.device_heap import repeated
 from weft.vm.reference.interpreter import run
 from weft.vm.runtime.watch import Scene
 
@@ -40,8 +40,18 @@ def follow(
 
     `registers` count as uninitialised until they are set.
     """
-    memory = copy.copy(scene.memory)
-    memory.arena = memory.copy_buffers(scene.before)
+    memory, arena = scene.memory, scene.memory.arena
+    with repeated(memory, scene.heap):
+        memory.arena = memory.copy_buffers(scene.before)
+        try:
+            return _follow(scene, ctas, lines, max_steps, registers)
+        finally:
+            memory.arena = arena
+
+
+def _follow(
+    scene: Scene, ctas: Sequence[int], lines: frozenset[int], max_steps: int, registers: frozenset[str]
+) -> Followed:
     taint = Taint(scene.written == 0, lines, registers)
     function = scene.source.inlined
     module = replace(scene.source.module, functions={**scene.source.module.functions, function.name: function})
@@ -51,7 +61,7 @@ def follow(
         outcome = run(
             module,
             launch,
-            memory,
+            scene.memory,
             layout=scene.layout,
             globals_at=scene.globals_at,
             arch=scene.source.arch,

@@ -1,5 +1,6 @@
 """The algebra of labels: the set of uninitialised reads that each byte depends on, and what their values reach."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from weft.core.records import Dim3
 from weft.ptx.module import Args, Instruction, Operand, Reg, Sym
 from weft.shadow.marks import Algebra, Bits, Finish, Product, Shadow, Target, sources_of
 from weft.shadow.matrices import deal
+from weft.vm.device_functions import ASSERT, PRINT
 from weft.vm.printf import format_device
 from weft.vm.reference.access import device_bytes, device_string
 from weft.vm.reference.machine import Grid, RunningWarp
@@ -167,11 +169,13 @@ class Taint(Algebra):
         local = s.of_storage(w.local)
         assert local is not None
         for item in results.items:
-            at = _parameter(w, item)
-            for lane in w.lanes_on():
-                start = at + lane * w.local.lane_bytes
-                local[start : start + 4] = 0
-        if function.name != "vprintf":
+            for place in _bytes_of(w, item):
+                local[place] = 0
+        if function.name not in (PRINT, ASSERT):
+            for item in args.items:
+                for place in _bytes_of(w, item):
+                    self.used(ins, local[place], f"an argument of {function.name}")
+        if function.name != PRINT:
             return
         starts = [_parameter(w, item) for item in args.items]
         for lane in w.lanes_on():
@@ -220,6 +224,15 @@ class Taint(Algebra):
         if key not in self._never_set:
             self._never_set[key] = {name: np.ones(32, bool) for name in self.unset}
         return self._never_set[key]
+
+
+def _bytes_of(w: RunningWarp, operand: Operand) -> Iterator[slice]:
+    """Yield the bytes of a call's parameter or result, in each lane that calls."""
+    assert isinstance(operand, Sym)
+    at, size = _parameter(w, operand), w.grid.layout.symbols[operand.name].size_bytes
+    for lane in w.lanes_on():
+        start = at + lane * w.local.lane_bytes
+        yield slice(start, start + size)
 
 
 def _parameter(w: RunningWarp, operand: Operand) -> int:

@@ -1,4 +1,4 @@
-"""printf, assert and WEFT_REGION: a kernel calls the host, which reads the arguments and answers."""
+"""printf, assert, malloc, conditions and WEFT_REGION: a kernel calls the host, which reads arguments and answers."""
 
 import ctypes
 import functools
@@ -15,6 +15,8 @@ from weft.core.records import Dim3, Finding
 from weft.ptx.module import Args, Instruction, Sym
 
 from . import context as c
+from .device_functions import ALLOCATORS, FREE, PRINT, SET_CONDITION, called
+from .device_heap import heap_of
 from .memory import LOCAL_BASE, GlobalMemory
 from .printf import format_device
 from .regions import DeclaredRegion, Regions
@@ -41,6 +43,8 @@ class HostCalls:
         self.memory = memory
         self.lines: list[tuple[int, int, str]] = []
         self.failed: list[Finding] = []
+        self.conditions: dict[int, int] = {}
+        """Handle → value, as kernels set the conditions of a graph's nodes."""
         self.errors: list[BaseException] = []
 
     def callback(self, worker: int) -> Any:
@@ -87,29 +91,44 @@ class HostCalls:
         if ins.pragma:
             self._declare(worker, warp, ins, lanes)
             return
-        target, args = ins.operand("func"), ins.operand("args")
-        returns = ins.operand("ret")
-        assert isinstance(target, Sym) and isinstance(args, Args) and isinstance(returns, Args)
         symbols = self.source.kernel.layout.symbols
-        places = [symbols[item.name].address for item in args.items if isinstance(item, Sym)]
-        cta = _field(worker, c.WORKER_CTA)
+        parameters, results = (
+            [symbols[item.name] for item in items if isinstance(item, Sym)]
+            for items in (_items(ins, "args"), _items(ins, "ret"))
+        )
+        name = called(ins)
         for lane in range(32):
             if not lanes >> lane & 1:
                 continue
             reader = _LaneMemory(warp, lane, self.memory)
-            if target.name == "vprintf":
-                text, used = reader.format(reader.word(places[0]), reader.word(places[1]))
-                self.lines.append((cta, len(self.lines), text))
-                if reader.missed is not None:
-                    self._found(
-                        "M101", f"printf reads arguments at {reader.missed:#x}, in no buffer", ins, warp, 1 << lane
-                    )
-                for item in returns.items:
-                    if isinstance(item, Sym):
-                        reader.write_local(symbols[item.name].address, used)
+            words = [reader.number(each.address, min(each.size_bytes, 8)) for each in parameters]
+            if name == PRINT:
+                result = self._print(worker, warp, ins, reader, words).to_bytes(4, "little")
+            elif name in ALLOCATORS:
+                result = heap_of(self.memory).allocate(words[0], ins.place, *words[1:2]).to_bytes(8, "little")
+            elif name == FREE:
+                problem = heap_of(self.memory).free(words[0], ins.place)
+                if problem:
+                    self._found("M108", problem, ins, warp, 1 << lane)
+                continue
+            elif name == SET_CONDITION:
+                self.conditions[words[0]] = words[1]
+                continue
             else:
-                message = reader.string(reader.word(places[0])).decode(errors="replace")
+                message = reader.string(words[0]).decode(errors="replace")
                 self._found("X402", f"assertion failed: {message}", ins, warp, 1 << lane)
+                continue
+            for each in results:
+                reader.write_local(each.address, result)
+
+    def _print(self, worker: int, warp: int, ins: Instruction, reader: "_LaneMemory", words: list[int]) -> int:
+        """Keep what one lane prints; return the number of arguments that were printed."""
+        text, used = reader.format(words[0], words[1])
+        self.lines.append((_field(worker, c.WORKER_CTA), len(self.lines), text))
+        if reader.missed is not None:
+            words_of = f"printf reads arguments at {reader.missed:#x}, in no buffer"
+            self._found("M101", words_of, ins, warp, 1 << reader.lane)
+        return used
 
     def _declare(self, worker: int, warp: int, ins: Instruction, lanes: int) -> None:
         """Give each lane the address of the region it names."""
@@ -144,6 +163,12 @@ class HostCalls:
         )
 
 
+def _items(ins: Instruction, name: str) -> tuple[object, ...]:
+    operands = ins.operand(name)
+    assert isinstance(operands, Args)
+    return operands.items
+
+
 def _field(record: int, field: c.Field) -> int:
     kind = ctypes.c_uint32 if field.ty == "i32" else ctypes.c_uint64
     return int(kind.from_address(record + field.at).value)
@@ -155,6 +180,10 @@ class _LaneMemory:
     def __init__(self, warp: int, lane: int, memory: GlobalMemory) -> None:
         self.local = _field(warp, c.WARP_LOCAL)
         self.limit = _field(warp, c.WARP_LOCAL_LIMIT)
+        self.written = 0
+        """Host address of the marks of what was written; 0 if no checker uses them."""
+        if _field(_field(warp, c.WARP_WORKER), c.WORKER_LOCAL_BYTES):
+            self.written = _field(warp, c.WARP_LOCAL_WRITTEN)
         self.lane, self.memory = lane, memory
         self.missed: int | None = None
         """The last address read that is in no allocation."""
@@ -173,12 +202,14 @@ class _LaneMemory:
             return bytes(size)
         return bytes(ctypes.c_uint8.from_address(self._place(at + i)).value for i in range(size))
 
-    def write_local(self, at: int, value: int) -> None:
-        for i, byte in enumerate(value.to_bytes(4, "little")[: max(self.limit - at, 0)]):  # PTX may declare it smaller
+    def write_local(self, at: int, value: bytes) -> None:
+        for i, byte in enumerate(value[: max(self.limit - at, 0)]):  # PTX may declare it smaller
             ctypes.c_uint8.from_address(self._place(at + i)).value = byte
+            if self.written:
+                ctypes.c_uint8.from_address(self._place(at + i) - self.local + self.written).value = 0xFF
 
-    def word(self, at: int) -> int:
-        return int.from_bytes(self.read_local(at, 8), "little")
+    def number(self, at: int, size: int) -> int:
+        return int.from_bytes(self.read_local(at, size), "little")
 
     def format(self, fmt: int, block: int) -> tuple[str, int]:
         """Return printf's text and the number of arguments it used."""

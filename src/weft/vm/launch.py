@@ -18,6 +18,7 @@ from weft.core.errors import LaunchError, ResourceError
 from weft.core.records import Dim3, Finding, Visits
 
 from . import context as c
+from .device_heap import HeapState, heap_of, repeated
 from .findings import REPORT, findings_of
 from .ir import LANES
 from .launch_records import REPORT_CAPACITY as REPORT_CAPACITY
@@ -73,16 +74,22 @@ class _Run:
         self.globals_at = globals_at
         if GRID_WORKSPACE.name in globals_at:  # a stopped launch may have left it in use
             memory.write(globals_at[GRID_WORKSPACE.name], bytes(GRID_WORKSPACE.size_bytes))
+        self.plan = program.plan
+        self.heap_before: HeapState | None = None
+        heap = heap_of(memory) if self.plan.uses_heap else memory.heap
+        if heap is not None:
+            heap.begin()
+            if watch.keeps_written or watch.keeps_before:
+                self.heap_before = heap.state()
         self.before: npt.NDArray[np.uint8] | None = None
         self.written_before = np.zeros(0, np.uint8)
         self.copied: frozenset[int] | None = None
         if watch.keeps_before and watch.notices_writes and not watch.keeps_written:
             self.copied = reachable(memory, launch.params, globals_at.values())
         if watch.keeps_written or watch.keeps_before:
-            self.before = memory.copy_buffers(memory.arena, self.copied)
+            self.before = memory.copy_buffers(memory.arena, self._copied_now())
         if watch.keeps_written:
             self.written_before = memory.keep_written()[: memory.used].copy()
-        self.plan = program.plan
         self.ctas = math.prod(launch.grid)
         self.warps = -(-math.prod(launch.block) // LANES)
         self.param_bytes = self.plan.param_bytes
@@ -144,7 +151,7 @@ class _Run:
             digest = hashlib.sha256()
             for buffer in self.memory.allocations:
                 digest.update(self.memory.read(buffer.address, buffer.size_bytes).tobytes())
-        digest.update(repr((outcome.findings, outcome.printed)).encode())
+        digest.update(repr((outcome.findings, outcome.printed, outcome.conditions)).encode())
         return digest.digest(), tuple(other.visits)
 
     @contextmanager
@@ -152,12 +159,19 @@ class _Run:
         """Restore the initial memory inside the context, then the current one."""
         memory = self.memory
         assert self.before is not None
-        now = memory.copy_buffers(memory.arena, self.copied)
-        memory.put_buffers(memory.arena, self.before, self.copied)
+        now = memory.copy_buffers(memory.arena, self._copied_now())
         try:
-            yield
+            with repeated(memory, self.heap_before):
+                memory.put_buffers(memory.arena, self.before, self._copied_now())
+                yield
         finally:
-            memory.put_buffers(memory.arena, now, self.copied)
+            memory.put_buffers(memory.arena, now, self._copied_now())
+
+    def _copied_now(self) -> frozenset[int] | None:
+        """Return the numbers of the buffers that are copied: the blocks of the heap are always among them."""
+        if self.copied is None or self.memory.heap is None:
+            return self.copied
+        return self.copied | {block.number for block in self.memory.heap.live.values()}
 
     def _orders(
         self, schedule: int, chosen: Sequence[int] | None
@@ -231,6 +245,7 @@ class _Run:
                 self.before,
                 self.copied,
                 self.written_before,
+                self.heap_before,
                 self.globals_at,
                 gathered.view(REPORT),
                 instructions,
@@ -252,7 +267,7 @@ class _Run:
             runs_of_blocks(self.plan.chain_sizes, counts),
             frozenset(divmod(number, 2) for number, marked in enumerate(ways) if marked),
         )
-        return DeviceRun(findings, calls.printed(), instructions, counters, visits)
+        return DeviceRun(findings, calls.printed(), instructions, counters, visits, calls.conditions)
 
 
 def _bulk(schedule: int) -> int:

@@ -38,3 +38,5 @@ class DeviceRun:
     counters: Mapping[str, int] = field(default_factory=dict)
     visits: Visits | None = None
     """None: the reference interpreter does not count."""
+    conditions: Mapping[int, int] = field(default_factory=dict)
+    """Handle → value of conditions that cudaGraphSetConditional set."""

@@ -12,9 +12,10 @@ while, so that a pointer kept from an earlier launch does not reach another buff
 import mmap
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from weft.core.errors import DeviceMemoryError, LaunchError
 
 from .host_memory import SPARSE_BYTES, aligned_bytes, sparse_zeros
 from .host_memory import Bytes as Bytes
+
+if TYPE_CHECKING:
+    from .device_heap import DeviceHeap
 
 GLOBAL_BASE = 0x7000_0000_0000
 SHARED_BASE = 0x0100_0000_0000
@@ -47,6 +51,8 @@ DISCARD_BYTES = 1 << 16
 """Host memory of freed buffers at least this large is returned."""
 ALIGN = 256
 """Allocations start at multiples of this, so that a granule of this size belongs to at most one."""
+HEAP_BYTES = 8 << 20
+"""Size of the heap of malloc inside kernels, unless the program sets CU_LIMIT_MALLOC_HEAP_SIZE."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,16 @@ def _top(start: int, size_bytes: int) -> int:
     """Return the end of a buffer's gap: RED_ZONE beyond a power of two, so that equal buffers share no cache sets."""
     gap = min(max(size_bytes, LEAST_GAP), MOST_GAP) + RED_ZONE
     return -(-(start + size_bytes + gap) // ALIGN) * ALIGN
+
+
+def merged(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return places in order, those next to each other as one."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(places):
+        if joined and joined[-1][1] == low:
+            low = joined.pop()[0]
+        joined.append((low, high))
+    return joined
 
 
 class GlobalMemory:
@@ -131,6 +147,9 @@ class GlobalMemory:
         """Bytes of their places."""
         self._withdrawn: dict[int, tuple[int, _Placed]] = {}
         """Address → number and place of a buffer that kernels must not reach for now."""
+        self.heap_bytes = HEAP_BYTES
+        self.heap: DeviceHeap | None = None
+        """The heap of malloc inside kernels, once a launch has needed it."""
 
     @property
     def allocations(self) -> list[Allocation]:
@@ -144,6 +163,8 @@ class GlobalMemory:
         if self.written is None:
             self.written = self._shadow()
             self.written[: self.used] = 0xFF
+            if self.heap is not None:
+                self.written[self.heap.fresh : self.heap.high] = 0
         return self.written
 
     def mark_written(self, address: int, size_bytes: int, *, written: bool = True) -> None:
@@ -187,6 +208,40 @@ class GlobalMemory:
             self._unused_numbers.append(self._starts[address])
             self._remove(self._starts[address])
 
+    def reserve(self, size_bytes: int) -> tuple[int, int]:
+        """Return start and end, in the arena, of a place in which the caller shows and hides buffers."""
+        _, low, high = self._place(size_bytes, ALIGN)
+        if self.written is not None:
+            self.written[low:high] = 0
+        return low, high
+
+    def reserve_numbers(self, count: int) -> range:
+        """Return numbers for the buffers that the caller shows."""
+        first, self.numbers = self.numbers, self.numbers + count
+        if self.numbers > len(self.extents):
+            more = np.zeros((self.numbers - len(self.extents) + 64, 2), np.int64)
+            self.extents = np.concatenate([self.extents, more])
+        return range(first, self.numbers)
+
+    def give_back(self, low: int, high: int, numbers: Iterable[int]) -> None:
+        """Take back what was reserved. No buffer is shown there."""
+        self._set_gaps([*self._gaps, (low, high)])
+        self._unused_numbers.extend(numbers)
+        self.heap = None
+
+    def show(self, number: int, buffer: Allocation) -> None:
+        """Let kernels reach a buffer in a reserved place, with a reserved number."""
+        start = buffer.address - GLOBAL_BASE
+        self._live[number] = _Placed(buffer, start, start, self._made)
+        self._made += 1
+        self.extents[number] = start, buffer.size_bytes
+        self._own(buffer, number)
+
+    def hide(self, number: int) -> None:
+        """End that kernels can reach a buffer that was shown."""
+        self._own(self._live.pop(number).buffer, 0)
+        self.extents[number] = 0
+
     def withdraw(self, address: int) -> None:
         """Treat a buffer as freed until `restore`. It keeps its address."""
         number = self._number_at(address)
@@ -208,7 +263,8 @@ class GlobalMemory:
         """Free everything allocated since `mark`. Its place stays unused until FREED_BYTES are used."""
         since = takewhile(lambda number: self._live[number].made >= mark, reversed(self._live))
         for number in reversed(tuple(since)):
-            self._free(number, " of an earlier launch")
+            if self.heap is None or number not in self.heap.numbers:  # blocks of malloc live until they are freed
+                self._free(number, " of an earlier launch")
         if self.used > FREED_BYTES:
             self.rewind()
 
@@ -217,11 +273,11 @@ class GlobalMemory:
         places = [*self._gaps, *((placed.low, placed.high) for placed in self._quarantine)]
         self._quarantine.clear()
         self._quarantined = 0
-        self._gaps = []
-        for low, high in sorted(places):  # all at once: there may be thousands
-            if self._gaps and self._gaps[-1][1] == low:
-                low = self._gaps.pop()[0]
-            self._gaps.append((low, high))
+        self._set_gaps(places)
+
+    def _set_gaps(self, places: Iterable[tuple[int, int]]) -> None:
+        """Use these places again, all at once: there may be thousands."""
+        self._gaps = merged(places)
         if self._gaps and self._gaps[-1][1] == self.used:
             self.used = self._gaps.pop()[0]
 
@@ -363,11 +419,14 @@ class GlobalMemory:
         for placed in (*reversed(self._quarantine), *(placed for _, placed in self._withdrawn.values())):
             if 0 <= address - placed.buffer.address < placed.buffer.size_bytes:
                 return placed.buffer
-        return None
+        return self.heap.freed_owner(address) if self.heap is not None else None
 
     def nearest(self, address: int) -> Allocation | None:
-        """Return the live buffer that an access to `address` most likely meant."""
-        return min(self.allocations, key=lambda each: miss(address, each.address, each.size_bytes), default=None)
+        """Return the buffer that an access to `address` most likely meant: one that was live in the last launch."""
+        gone = self.heap.freed_in_launch if self.heap is not None else []
+        return min(
+            [*self.allocations, *gone], key=lambda each: miss(address, each.address, each.size_bytes), default=None
+        )
 
     def describe(self, address: int) -> str:
         """Describes an address for the user: relative to the nearest allocation if it is a global one."""

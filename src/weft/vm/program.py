@@ -15,6 +15,7 @@ from weft.ptx.passes.find_waits import asks_others
 from weft.ptx.passes.kernel_passes import KernelPasses
 
 from . import jit
+from .device_functions import order_shows, uses_heap
 from .emit.divergent import Divergent
 from .emit.in_step import InStep, resume_points
 from .emit.kernel import Kernel, find_chains, frame_slots
@@ -39,13 +40,16 @@ class Plan:
     globals: tuple[Variable, ...]
     imports: tuple[str, ...]
     ordered: bool
-    """Whether results depend on the order of CTAs: strong loads, and atomics whose value or rounding order matters."""
+    """Whether results depend on the order of CTAs: strong loads, atomics whose value or rounding order matters, and
+    addresses of malloc."""
     waits: bool
     """Whether a CTA may wait for another: then as many CTAs as the GPU holds run together."""
     reads_unset: bool
     """Whether some register may be read before it is set; frames are then cleared for every CTA."""
     names_regions: bool
     """Whether the kernel declares a WEFT_REGION."""
+    uses_heap: bool
+    """Whether it calls malloc or free."""
     max_threads: int
     ptx_digest: str
 
@@ -206,6 +210,11 @@ class ProgramSource:
             "kernel", part, _digest(self.text), self.entry, self.mode, self.arch_given or "", shared, str(self.rows)
         )
 
+    @functools.cached_property
+    def uses_heap(self) -> bool:
+        """Return whether the kernel calls malloc or free."""
+        return any(uses_heap(item) for item in self.inlined.body if isinstance(item, Instruction))
+
     def waiting_at(self, block: int) -> Instruction | None:
         """Return the instruction at which a warp waits when it is at the start of a block."""
         blocks = self.kernel.cfg.blocks
@@ -289,6 +298,7 @@ def _emit(source: ProgramSource) -> tuple[Plan, str]:
         ordered=waits or any(_order_shows(item) for item in source.inlined.body if isinstance(item, Instruction)),
         waits=waits,
         reads_unset=bool(kernel.liveness.live_in[0]),
+        uses_heap=source.uses_heap,
         names_regions=any(item.pragma for item in source.inlined.body if isinstance(item, Instruction)),
         max_threads=limit,
         ptx_digest=_digest(source.text or ""),
@@ -307,7 +317,9 @@ def _reads_clock(function: Function) -> bool:
 
 
 def _order_shows(ins: Instruction) -> bool:
-    """Return whether an access to global memory shows in which order CTAs ran."""
+    """Return whether an access to global memory, or a call, shows in which order CTAs ran."""
+    if order_shows(ins):
+        return True
     if ins.facts.is_atomic and not ins.form.returns:
         kind = ins.mods.get("type", "f32")  # a reduction of a box: the tensor map has the type
         return "f" in kind and ins.space in ("global", "generic")

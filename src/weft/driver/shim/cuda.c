@@ -39,6 +39,14 @@ void set_fault(int code) {
     if (current && !context_of(current)->fault) context_of(current)->fault = code;
 }
 
+enum { HEAP_LIMIT = 2, HEAP_BYTES = 8 << 20 }; /* CU_LIMIT_MALLOC_HEAP_SIZE, and its value at first */
+
+/* The heap belongs to the device: its contexts share it, as they share memory. 0: all blocks are gone, and the size is
+ * the first again. */
+static int set_heap(int which, uint64_t bytes) {
+    return ask((struct request){.kind = SET_HEAP, .argument = {which, bytes}}, NULL, NULL).code;
+}
+
 static struct handle *new_context(unsigned flags, int which) {
     struct handle *made = new_handle(CONTEXT);
     struct context *context = calloc(1, sizeof *context);
@@ -50,7 +58,7 @@ static struct handle *new_context(unsigned flags, int which) {
     *context = (struct context){.flags = flags, .device = which, .id = ++contexts_made};
     context->limits[0] = 1024;    /* stack of a thread */
     context->limits[1] = 1 << 20; /* printf's buffer */
-    context->limits[2] = 8 << 20; /* the device's heap */
+    context->limits[HEAP_LIMIT] = HEAP_BYTES; /* of malloc inside kernels */
     context->limits[3] = 2;       /* depth of synchronisation of device launches */
     context->limits[4] = 2048;    /* device launches that wait */
     context->limits[5] = 128;     /* L2 fetch granularity */
@@ -75,6 +83,8 @@ EXPORT int cuDriverGetVersion(int *version) {
 static void reset_primary(int which) {
     free_all_memory(which);
     unload_all_modules(which);
+    set_heap(which, 0);
+    context_of(primary[which])->limits[HEAP_LIMIT] = HEAP_BYTES;
     context_of(primary[which])->fault = SUCCESS;
 }
 
@@ -151,9 +161,25 @@ EXPORT int cuCtxCreate_v4(struct handle **context, void *parameters, unsigned fl
     RETURN(create_context(context, flags, which));
 }
 
+/* The contexts of a device other than one. A primary context that is not retained does not count. */
+struct left {
+    int device;
+    struct handle *without;
+    int contexts;
+};
+
+static void count_left(struct handle *context, void *with) {
+    struct left *left = with;
+    int idle = context == primary[left->device] && !context_of(context)->retained;
+    left->contexts += context != left->without && !idle && context_of(context)->device == left->device;
+}
+
 static int destroy_context(struct handle *context) {
     if (!is_handle(context, CONTEXT) || context == primary[device_of_context(context)]) return INVALID_CONTEXT;
+    struct left left = {device_of_context(context), context, 0};
     if (current_context() == context) depth--;
+    each_handle(CONTEXT, count_left, &left);
+    if (!left.contexts) set_heap(left.device, 0);
     free_handle(context);
     return SUCCESS;
 }
@@ -283,8 +309,9 @@ EXPORT int cuCtxGetLimit(size_t *value, int limit) {
 EXPORT int cuCtxSetLimit(int limit, size_t value) {
     CALL(CURRENT, limit, value);
     if (limit < 0 || limit > 7) RETURN(INVALID_VALUE);
-    context_of(current_context())->limits[limit] = value;
-    RETURN(SUCCESS);
+    int code = limit == HEAP_LIMIT ? set_heap(device_number(), value ? value : 1) : SUCCESS;
+    if (code == SUCCESS) context_of(current_context())->limits[limit] = value;
+    RETURN(code);
 }
 
 EXPORT int cuCtxGetCacheConfig(int *config) {

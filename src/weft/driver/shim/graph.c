@@ -25,8 +25,16 @@ static void free_work(struct work *work) {
         free(work->kernel.arguments);
         free(work->kernel.pointers);
     }
-    if (work->type == CHILD && is_handle(work->child, GRAPH)) destroy_graph(work->child);
+    struct handle *const *graphs;
+    for (size_t i = graphs_in(work, &graphs); i--;)
+        if (is_handle(graphs[i], GRAPH)) destroy_graph(graphs[i]);
+    if (work->type == CONDITIONAL) free(work->condition.bodies);
     if (work->type == ALLOCATION || work->type == DEALLOCATION) drop_graph_memory(work->memory.address);
+}
+
+size_t graphs_in(const struct work *work, struct handle *const **graphs) {
+    *graphs = work->type == CHILD ? &work->child : work->type == CONDITIONAL ? work->condition.bodies : NULL;
+    return work->type == CHILD ? 1 : *graphs ? work->condition.size : 0;
 }
 
 static int copy_work(struct work *to, const struct work *from) {
@@ -37,6 +45,7 @@ static int copy_work(struct work *to, const struct work *from) {
         if (from->kernel.bytes) memcpy(to->kernel.arguments, from->kernel.arguments, from->kernel.bytes);
     }
     if (from->type == CHILD) return clone_graph(&to->child, from->child);
+    if (from->type == CONDITIONAL) return copy_bodies(&to->condition, &from->condition);
     if (from->type == ALLOCATION || from->type == DEALLOCATION) keep_graph_memory(from->memory.address);
     return SUCCESS;
 }
@@ -107,7 +116,8 @@ int add_node(struct handle **made, struct handle *graph, const struct edge *edge
     }
     handle->data = node;
     handle->id = ++nodes_made;
-    if (work->type == CHILD) graph_of(node->work.child)->parent = handle;
+    struct handle *const *graphs;
+    for (size_t i = graphs_in(&node->work, &graphs); i--;) graph_of(graphs[i])->parent = handle;
     for (size_t i = 0; code == SUCCESS && i < count; i++) code = add_edge(handle, edges[i].from, edges[i].data);
     if (code == SUCCESS) code = append(graph, handle);
     if (code != SUCCESS) {
@@ -139,7 +149,9 @@ int has_memory_nodes(const struct graph *graph) {
     for (size_t at = 0; at < graph->count; at++) {
         const struct work *work = &node_of(graph->nodes[at])->work;
         if (work->type == ALLOCATION || work->type == DEALLOCATION) return 1;
-        if (work->type == CHILD && has_memory_nodes(graph_of(work->child))) return 1;
+        struct handle *const *graphs;
+        for (size_t i = graphs_in(work, &graphs); i--;)
+            if (has_memory_nodes(graph_of(graphs[i]))) return 1;
     }
     return 0;
 }
@@ -150,6 +162,7 @@ void destroy_graph(struct handle *handle) {
     struct graph *graph = graph_of(handle);
     for (size_t at = 0; at < graph->count; at++) free_node(graph->nodes[at]);
     drop_objects(graph);
+    forget_conditions(handle);
     free(graph->nodes);
     free(graph->order);
     free_handle(handle);
@@ -183,7 +196,8 @@ struct handle *find_copy(struct handle *handle, uint64_t origin) {
     for (size_t at = 0; !found && at < graph->count; at++) {
         const struct node *node = node_of(graph->nodes[at]);
         if (node->origin == origin) found = graph->nodes[at];
-        if (!found && node->work.type == CHILD) found = find_copy(node->work.child, origin);
+        struct handle *const *graphs;
+        for (size_t i = graphs_in(&node->work, &graphs); !found && i--;) found = find_copy(graphs[i], origin);
     }
     return found;
 }
@@ -205,7 +219,7 @@ EXPORT int cuGraphDestroy(struct handle *graph) {
 EXPORT int cuGraphClone(struct handle **copy, struct handle *graph) {
     CALL(INITIALISED, copy, graph);
     if (!copy || !is_handle(graph, GRAPH)) RETURN(INVALID_VALUE);
-    RETURN(has_memory_nodes(graph_of(graph)) ? NOT_SUPPORTED : clone_graph(copy, graph)); /* as documented */
+    RETURN(has_memory_nodes(graph_of(graph)) || has_conditions(graph_of(graph)) ? NOT_SUPPORTED : clone_graph(copy, graph)); /* as documented */
 }
 
 EXPORT int cuGraphNodeFindInClone(struct handle **found, struct handle *node, struct handle *copy) {

@@ -5,7 +5,7 @@
 #include "work.h"
 
 enum { AUTO_FREE = 1, UPLOAD = 2, DEVICE_LAUNCH = 4, KNOWN_FLAGS = 15 };
-enum { STRUCTURE_INVALID = 2 };
+enum { STRUCTURE_INVALID = 2, CONDITION_UNUSED = 5 };
 enum { TOPOLOGY_CHANGED = 2, TYPE_CHANGED, PARAMETERS_CHANGED = 5, UPDATE_UNSUPPORTED };
 enum { ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_CLUSTER = 4, ATTRIBUTE_PRIORITY = 8, ATTRIBUTE_LAST = 14 };
 
@@ -35,13 +35,17 @@ static int put_in_order(struct graph *graph) {
     graph->order = order;
     for (size_t at = 0; code == SUCCESS && at < graph->count; at++) {
         const struct work *work = &node_of(graph->nodes[at])->work;
-        if (work->type == CHILD) code = put_in_order(graph_of(work->child));
+        struct handle *const *graphs;
+        for (size_t i = graphs_in(work, &graphs); code == SUCCESS && i--;) code = put_in_order(graph_of(graphs[i]));
+        if (code == SUCCESS && work->type == CONDITIONAL)
+            for (size_t i = 0; code == SUCCESS && i < work->condition.size; i++) code = allowed_in_body(graph_of(graphs[i])) ? SUCCESS : INVALID_VALUE;
     }
     return code;
 }
 
 static int instantiate(struct handle **made, struct handle *graph, uint64_t flags) {
     if (!made || !is_handle(graph, GRAPH) || graph_of(graph)->captured || flags & ~(uint64_t)KNOWN_FLAGS) return INVALID_VALUE;
+    if (has_unused_conditions(graph)) return INVALID_VALUE;
     if (flags & DEVICE_LAUNCH) return refuse("cuGraphInstantiate", "graphs that kernels launch (CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)");
     struct handle *handle = new_handle(EXEC);
     struct exec *exec = calloc(1, sizeof *exec);
@@ -88,6 +92,7 @@ EXPORT int cuGraphInstantiateWithParams(struct handle **exec, struct handle *gra
     int code = instantiate(exec, graph, given->flags);
     given->error = NULL;
     given->result = code == SUCCESS ? 0 : code == INVALID_VALUE ? STRUCTURE_INVALID : 1;
+    if (is_handle(graph, GRAPH) && has_unused_conditions(graph)) given->result = CONDITION_UNUSED;
     RETURN(code);
 }
 
@@ -131,6 +136,20 @@ int run_work(const struct work *work) {
     }
 }
 
+static int run_graph(struct call *call, const struct graph *graph);
+
+static int run_bodies(struct call *call, const struct condition_work *work) {
+    int code = SUCCESS;
+    uint64_t value = condition_value(work->condition);
+    if (work->kind == WHILE_LOOP)
+        for (; code == SUCCESS && value && !fault(); value = condition_value(work->condition)) code = run_graph(call, graph_of(work->bodies[0]));
+    else if (work->kind == IF_ELSE)
+        code = value || work->size > 1 ? run_graph(call, graph_of(work->bodies[value ? 0 : 1])) : SUCCESS;
+    else if (value < work->size)
+        code = run_graph(call, graph_of(work->bodies[value]));
+    return code;
+}
+
 static int run_graph(struct call *call, const struct graph *graph) {
     int code = SUCCESS;
     for (size_t at = 0; code == SUCCESS && at < graph->count; at++) {
@@ -138,6 +157,8 @@ static int run_graph(struct call *call, const struct graph *graph) {
         if (fault() || node->disabled) continue;
         if (node->work.type == CHILD) {
             code = run_graph(call, graph_of(node->work.child));
+        } else if (node->work.type == CONDITIONAL) {
+            code = run_bodies(call, &node->work.condition);
         } else if (node->work.type == HOST) {
             struct host_work host = node->work.host;
             suspend_call(call);
@@ -165,12 +186,14 @@ EXPORT int cuGraphLaunch(struct handle *handle, struct handle *stream) {
     struct exec *exec = exec_of(handle);
     int code, capturing = is_capturing(stream, &code);
     if (code != SUCCESS) RETURN(code);
+    if (capturing && has_conditions(graph_of(exec->graph))) RETURN(NOT_SUPPORTED);
     if (capturing) { /* becomes a child graph */
         struct work work = {.type = CHILD, .child = exec->graph};
         RETURN(capture_work(stream, &work));
     }
     if (exec->flags & AUTO_FREE) free_left_memory(graph_of(exec->graph));
     exec->running++;
+    start_conditions(graph_of(exec->graph));
     code = run_graph(&call, graph_of(exec->graph));
     if (--exec->running == 0 && exec->doomed) free_exec(handle);
     RETURN(code);
@@ -205,7 +228,11 @@ static int same_shape(struct handle *old, struct handle *new, struct difference 
         if (x->type == COPY && (x->copy.from_type != y->copy.from_type || x->copy.to_type != y->copy.to_type)) return found->result = PARAMETERS_CHANGED;
         if (x->type == ALLOCATION || x->type == DEALLOCATION)
             if (x->memory.address != y->memory.address) return found->result = UPDATE_UNSUPPORTED;
-        if (x->type == CHILD && same_shape(x->child, y->child, found)) return found->result;
+        if (x->type == CONDITIONAL && (x->condition.kind != y->condition.kind || x->condition.size != y->condition.size)) return found->result = PARAMETERS_CHANGED;
+        struct handle *const *mine, *const *others;
+        graphs_in(y, &others);
+        for (size_t i = 0, held = graphs_in(x, &mine); i < held; i++)
+            if (same_shape(mine[i], others[i], found)) return found->result;
     }
     found->node = NULL;
     return found->result = a->count == b->count ? 0 : TOPOLOGY_CHANGED;
@@ -227,7 +254,12 @@ static int take_work(struct handle *old, struct handle *new) {
     for (size_t at = 0; code == SUCCESS && at < graph_of(new)->count; at++) {
         struct node *before = node_of(graph_of(old)->nodes[at]);
         const struct node *node = node_of(graph_of(new)->nodes[at]);
-        code = node->work.type == CHILD ? take_work(before->work.child, node->work.child) : set_work(before, &node->work);
+        struct handle *const *mine, *const *others;
+        size_t held = graphs_in(&before->work, &mine);
+        graphs_in(&node->work, &others);
+        for (size_t i = 0; code == SUCCESS && i < held; i++) code = take_work(mine[i], others[i]);
+        if (node->work.type == CONDITIONAL) before->work.condition.condition = node->work.condition.condition; /* which its kernels set */
+        if (code == SUCCESS && !held) code = set_work(before, &node->work);
     }
     return code;
 }

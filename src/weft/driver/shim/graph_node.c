@@ -35,6 +35,7 @@ struct parameters {
         struct handle *event;
         struct memory_work memory;
         uint64_t address;
+        struct condition_work condition;
         uint8_t bytes[232];
     };
     int64_t end;
@@ -93,7 +94,10 @@ static int read_parameters(struct work *work, const struct parameters *given) {
     case ALLOCATION: return memory_work(work, &given->memory);
     case DEALLOCATION: work->memory.address = given->address; break;
     case EMPTY: break;
-    case CONDITIONAL: return refuse("cuGraphAddNode", "conditional nodes of a graph: their condition is set by device code of the driver");
+    case CONDITIONAL:
+        work->condition = given->condition;
+        work->condition.bodies = NULL;
+        break;
     default: return given->type < 0 || given->type > CONDITIONAL ? INVALID_VALUE : refuse("cuGraphAddNode", "this kind of node (semaphores, memory operations)");
     }
     return check_work(work);
@@ -113,8 +117,11 @@ static int add(struct handle **made, struct handle *graph, struct handle *const 
     int code = check_work(work);
     struct edge *edges = calloc(count + 1, sizeof *edges);
     if (code == SUCCESS) code = edges ? edge_from(edges, nodes, data, count) : OUT_OF_MEMORY;
-    if (code == SUCCESS && work->type == CHILD && has_memory_nodes(graph_of(work->child))) code = NOT_SUPPORTED; /* as documented */
+    if (code == SUCCESS && work->type == CHILD && (has_memory_nodes(graph_of(work->child)) || has_conditions(graph_of(work->child))))
+        code = NOT_SUPPORTED; /* as documented */
+    if (code == SUCCESS && work->type == CONDITIONAL) code = check_condition(&work->condition, graph);
     if (code == SUCCESS) code = add_node(made, graph, edges, count, work);
+    if (code == SUCCESS && work->type == CONDITIONAL) use_condition(work->condition.condition);
     free(edges);
     return code;
 }
@@ -215,6 +222,7 @@ static int add_any(struct handle **made, struct handle *graph, struct handle *co
         if (given->child.ownership == 1) destroy_graph(work.child); /* moved into the parent: the copy is what is left of it */
         given->child.graph = node_of(*made)->work.child;
     }
+    if (code == SUCCESS && given->type == CONDITIONAL) given->condition.bodies = node_of(*made)->work.condition.bodies;
     if (code == SUCCESS && given->type == ALLOCATION) given->memory.address = work.memory.address;
     release(&work);
     return code;
@@ -269,7 +277,7 @@ static int replace_kernel(struct handle *exec, struct handle *node, const struct
 
 static int replace_any(struct handle *exec, struct handle *node, const struct parameters *given, int of_exec) {
     struct work work;
-    if (!given || given->type == ALLOCATION || given->type == DEALLOCATION) return INVALID_VALUE;
+    if (!given || given->type == ALLOCATION || given->type == DEALLOCATION || given->type == CONDITIONAL) return INVALID_VALUE;
     int code = read_parameters(&work, given);
     return code == SUCCESS ? replace(exec, node, &work, of_exec) : code;
 }

@@ -104,7 +104,7 @@ EXPORT int cuGraphNodeGetType(struct handle *node, int *type) {
 static const char *label(const struct work *work) {
     static const char *const names[] = {[KERNEL] = "KERNEL", [COPY] = "MEMCPY", [FILL] = "MEMSET", [HOST] = "HOST", [CHILD] = "GRAPH",
                                         [EMPTY] = "EMPTY", [WAIT_EVENT] = "EVENT_WAIT", [RECORD_EVENT] = "EVENT_RECORD",
-                                        [ALLOCATION] = "MEM_ALLOC", [DEALLOCATION] = "MEM_FREE"};
+                                        [ALLOCATION] = "MEM_ALLOC", [DEALLOCATION] = "MEM_FREE", [CONDITIONAL] = "CONDITIONAL"};
     return names[work->type];
 }
 
@@ -118,7 +118,9 @@ static void draw(FILE *file, struct handle *handle, int depth) {
                 kernel ? ((const struct function *)node->work.kernel.function->data)->name : "");
         for (size_t i = 0; i < node->count; i++)
             fprintf(file, "n%llu -> n%llu;\n", (unsigned long long)node->edges[i].from->id, (unsigned long long)graph->nodes[at]->id);
-        if (node->work.type == CHILD) draw(file, node->work.child, depth + 1);
+        struct handle *const *graphs;
+        size_t held = graphs_in(&node->work, &graphs);
+        for (size_t i = 0; i < held; i++) draw(file, graphs[i], depth + 1);
     }
     fputs("}\n", file);
 }

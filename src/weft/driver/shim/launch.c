@@ -55,10 +55,15 @@ int run_kernel(const struct kernel_work *kernel) {
         .blob_bytes = kernel->bytes,
     };
     before_launch();
-    struct answer answer = ask(request, kernel->arguments, NULL);
+    void *conditions = NULL; /* that the kernel set */
+    struct answer answer = ask(request, kernel->arguments, &conditions);
     after_launch();
     if (answer.value[0]) set_fault((int)answer.value[0]);
-    if (answer.code == SUCCESS) model_ns = answer.value[1];
+    if (answer.code == SUCCESS) {
+        model_ns = answer.value[1];
+        answer.code = set_conditions(conditions, answer.blob_bytes / 16);
+    }
+    free(conditions);
     return (int)answer.code;
 }
 

@@ -123,7 +123,7 @@ struct context {
     int fault;   /* the sticky error of a kernel, 0 if there is none */
     int retained; /* of the primary context */
     int attached; /* by cuCtxAttach */
-    uint64_t limits[8];
+    uint64_t limits[8]; /* by CUlimit */
     uint64_t id;
 };
 
@@ -155,6 +155,8 @@ enum request_kind {
     REFUSE,
     SHOW,
     BYE,
+    SET_HEAP,
+    TENSOR_MAP,
 };
 
 struct request {

@@ -4,6 +4,8 @@
 
 #include "shim.h"
 
+struct graph;
+
 enum work_type { KERNEL, COPY, FILL, HOST, CHILD, EMPTY, WAIT_EVENT, RECORD_EVENT, ALLOCATION = 10, DEALLOCATION, CONDITIONAL = 13 };
 
 struct shape {
@@ -56,6 +58,17 @@ struct memory_work {
     uint64_t address;
 };
 
+enum { IF_ELSE, WHILE_LOOP, SWITCH_CASE };
+
+/* A node whose graphs run or not, by a condition that kernels set (condition.c). */
+struct condition_work {
+    uint64_t condition; /* its handle */
+    int kind;
+    unsigned size;
+    struct handle **bodies; /* graphs of the node; NULL before the node is made */
+    struct handle *context;
+};
+
 struct work {
     int type;
     union {
@@ -66,8 +79,12 @@ struct work {
         struct handle *child; /* a graph of its own */
         struct handle *event;
         struct memory_work memory;
+        struct condition_work condition;
     };
 };
+
+/* Returns the number of graphs that work holds, and where they are listed. */
+size_t graphs_in(const struct work *work, struct handle *const **graphs);
 
 /* Runs work that is not a host function or a child graph. */
 int run_work(const struct work *work);
@@ -83,6 +100,25 @@ int pack_arguments(const struct function *function, void **parameters, void **ex
 void record_now(struct handle *event);
 /* Adds work to the graph of a capturing stream, or runs it. */
 int submit(struct handle *stream, const struct work *work);
+
+/* ---- conditions (condition.c) ---- */
+
+/* Makes the graphs of a node, or copies of them. */
+int copy_bodies(struct condition_work *to, const struct condition_work *from);
+int check_condition(const struct condition_work *work, struct handle *graph);
+/* Notes that a node uses its condition. */
+void use_condition(uint64_t condition);
+/* Takes what a kernel has set: pairs of handle and value. */
+int set_conditions(const uint64_t *pairs, size_t count);
+uint64_t condition_value(uint64_t condition);
+/* Gives the conditions of a graph the values at the start of a launch. */
+void start_conditions(const struct graph *graph);
+/* Returns whether a condition of the graph has no node. */
+int has_unused_conditions(struct handle *graph);
+void forget_conditions(struct handle *graph);
+int allowed_in_body(const struct graph *graph);
+/* A graph with conditional nodes cannot be copied or become a child, as documented. */
+int has_conditions(const struct graph *graph);
 
 /* ---- capture (capture.c) ---- */
 

@@ -6,24 +6,22 @@ from weft.core.errors import Unsupported
 from weft.ptx.module import Imm, Instruction, Sym
 
 from ..context import TRAPPED, WARP_WORKER, WORKER_CALL_HOST
+from ..device_functions import ASSERT, DEVICE_FUNCTIONS
 from ..ir import const
 from ..runtime.shape import get
 from .kernel_contract import KernelContract
-
-HOST_CALLS = frozenset(["vprintf", "__assertfail"])
-"""Functions that the host provides."""
 
 
 def call(e: KernelContract, ins: Instruction) -> None:
     """Call a function of the device runtime; calls of the kernel's own functions are inlined before."""
     target = ins.operand("func")
-    if not isinstance(target, Sym) or target.name not in HOST_CALLS:
+    if not isinstance(target, Sym) or target.name not in DEVICE_FUNCTIONS:
         if not isinstance(target, Sym):
             raise Unsupported(f"call of {target}", ins.line)
         where = "if a file of yours defines it, name that file in a link line"
         raise Unsupported(f"call of {target.name}, which this PTX does not define: {where}", ins.line)
     b, lanes = e.b, e.active()
-    fatal = target.name == "__assertfail"
+    fatal = target.name == ASSERT
     failed, after = b.label("failed"), b.label("after")
     if fatal:
         b.cbr(b.icmp("ne", lanes, const("i32", 0)), failed, after, likely=False)

@@ -9,6 +9,8 @@ import numpy as np
 from weft.core.errors import Unsupported
 from weft.ptx.module import Args, Imm, Instruction, Label, Sym
 
+from ..device_functions import ALLOCATORS, ASSERT, FREE, PRINT, SET_CONDITION
+from ..device_heap import heap_of
 from ..findings import trap_words
 from ..printf import format_device
 from .access import device_bytes, device_string
@@ -84,10 +86,18 @@ def _call(w: RunningWarp, ins: Instruction) -> None:
         raise Unsupported("indirect call", ins.line)
     if func.name in w.grid.program.codes:
         _enter(w, ins, w.grid.program.codes[func.name], args)
-    elif func.name == "vprintf":
+    elif func.name == PRINT:
         _vprintf(w, ins, args)
-    elif func.name == "__assertfail":
+    elif func.name == ASSERT:
         _assertfail(w, ins, args)
+    elif func.name in ALLOCATORS:
+        _allocate(w, ins, args)
+    elif func.name == FREE:
+        _free(w, ins, args)
+    elif func.name == SET_CONDITION:
+        for lane in w.lanes_on():
+            handle, value = (_argument(w, lane, ins, item, size) for item, size in zip(args.items, (8, 4), strict=True))
+            w.grid.conditions[handle] = value
     else:
         raise Unsupported(f"call of {func.name}, which has no body", ins.line)
 
@@ -122,7 +132,6 @@ def _argument(w: RunningWarp, lane: int, ins: Instruction, operand: object, size
 
 
 def _vprintf(w: RunningWarp, ins: Instruction, args: Args) -> None:
-    results = ins.operand("ret")
     for lane in w.lanes_on():
         text_at, values_at = (_argument(w, lane, ins, item, 8) for item in args.items)
         text, used = format_device(
@@ -131,10 +140,15 @@ def _vprintf(w: RunningWarp, ins: Instruction, args: Args) -> None:
             partial(device_string, w, lane),
         )
         w.grid.printed.append(text)
-        if isinstance(results, Args) and results.items:
-            at = _local_address(w, w.code, int(w.frame_base[lane]), results.items[0], ins)
-            at += lane * w.local.lane_bytes
-            w.local.data[at : at + 4] = np.frombuffer(struct.pack("<i", used), np.uint8)
+        _return(w, lane, ins, struct.pack("<i", used))
+
+
+def _return(w: RunningWarp, lane: int, ins: Instruction, value: bytes) -> None:
+    """Write the result of a call, if the caller takes it."""
+    results = ins.operand("ret")
+    if isinstance(results, Args) and results.items:
+        at = _local_address(w, w.code, int(w.frame_base[lane]), results.items[0], ins) + lane * w.local.lane_bytes
+        w.local.data[at : at + len(value)] = np.frombuffer(value, np.uint8)
 
 
 def _packed(w: RunningWarp, lane: int, base: int, at: int, size: int) -> bytes:
@@ -149,6 +163,22 @@ def _assertfail(w: RunningWarp, ins: Instruction, args: Args) -> None:
     what, where, who = (device_string(w, lane, at).decode(errors="replace") for at in (message, file, function))
     w.report("X402", f"assertion `{what}` failed in {who} at {where}:{line}", ins, w.mask)
     raise Stop
+
+
+def _allocate(w: RunningWarp, ins: Instruction, args: Args) -> None:
+    for lane in w.lanes_on():
+        size_bytes, *align = (_argument(w, lane, ins, item, 8) for item in args.items)
+        address = heap_of(w.grid.memory).allocate(size_bytes, ins.place, *align)
+        _return(w, lane, ins, address.to_bytes(8, "little"))
+    w.grid.follow_memory()
+
+
+def _free(w: RunningWarp, ins: Instruction, args: Args) -> None:
+    for lane in w.lanes_on():
+        problem = heap_of(w.grid.memory).free(_argument(w, lane, ins, args.items[0], 8), ins.place)
+        if problem:
+            w.report("M108", problem, ins, np.arange(32) == lane)
+    w.grid.follow_memory()
 
 
 def _ret(w: RunningWarp, ins: Instruction) -> None:

@@ -80,7 +80,7 @@ def run(
             under_way = [cta for cta in under_way if _run_cta(cta, to_its_end=together == 1)]
     except Stop:
         pass
-    return DeviceRun(tuple(grid.findings.values()), "".join(grid.printed), grid.steps)
+    return DeviceRun(tuple(grid.findings.values()), "".join(grid.printed), grid.steps, conditions=grid.conditions)
 
 
 def _waits(module: Module, function: Function) -> bool:

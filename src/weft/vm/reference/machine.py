@@ -11,12 +11,14 @@ from weft.core.errors import LaunchError, Unsupported
 from weft.core.records import Dim3, Finding
 from weft.ptx.module import Instruction, Module, Sym
 
+from ..device_functions import uses_heap
+from ..device_heap import heap_of
 from ..launch_spec import LaunchSpec
 from ..layout import GRID_WORKSPACE, Layout
 from ..memory import GlobalMemory
 from .integer import CARRY
 from .program import Code, Program
-from .spaces import SpaceStorage, global_region, local_region, param_region, shared_region
+from .spaces import SpaceStorage, global_objects, global_region, local_region, param_region, shared_region
 from .warp import Lanes, Warp
 
 RUNNING, PARKED, WAITING, EXITED = range(4)
@@ -112,6 +114,8 @@ class Grid:
     turn: int = 0
     """Warp instructions of a warp's turn."""
     printed: list[str] = field(default_factory=list)
+    conditions: dict[int, int] = field(default_factory=dict)
+    """Handle → value, as the kernel set the conditions of a graph's nodes."""
     findings: dict[tuple[str, int], Finding] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,8 +124,14 @@ class Grid:
             raise LaunchError(f"{self.launch.entry} takes {needed} bytes of parameters, got {len(self.launch.params)}")
         if GRID_WORKSPACE.name in self.globals_at:
             self.memory.write(self.globals_at[GRID_WORKSPACE.name], bytes(GRID_WORKSPACE.size_bytes))
+        if any(ins is not None and uses_heap(ins) for ins in self.program.instructions):
+            heap_of(self.memory).begin()
         self.global_region = global_region(self.memory)
         self.param_region = param_region(self.launch.params)
+
+    def follow_memory(self) -> None:
+        """Take notice of buffers that came or went."""
+        self.global_region.set_objects(global_objects(self.memory))
 
     def record(self, finding: Finding) -> None:
         """Keep the first finding of a code and line; count the others."""

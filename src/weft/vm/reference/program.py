@@ -8,7 +8,6 @@ from weft.ptx.module import Function, Instruction, Label, LabelDef, Module, Sym
 
 from ..layout import Layout
 
-KNOWN_EXTERNS = ("vprintf", "__assertfail")
 _FRAME_ALIGN = 16
 
 

@@ -53,6 +53,11 @@ class SpaceStorage:
             inside &= ((starts <= at[:, None]) & (at[:, None] + size <= ends)).any(axis=1)
         return inside
 
+    def set_objects(self, objects: tuple[tuple[int, int], ...]) -> None:
+        """Let a kernel touch these objects from now on, in place of those before."""
+        self.objects = objects
+        self.__dict__.pop("_bounds", None)
+
     @cached_property
     def _bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the starts and ends of the objects as arrays, because a module may have thousands of variables."""
@@ -62,8 +67,12 @@ class SpaceStorage:
 
 def global_region(memory: GlobalMemory) -> SpaceStorage:
     """Return the arena, of which only allocations may be touched."""
-    objects = tuple((allocation.address - GLOBAL_BASE, allocation.size_bytes) for allocation in memory.allocations)
-    return SpaceStorage("global", memory.arena, 0, memory.used, objects=objects)
+    return SpaceStorage("global", memory.arena, 0, memory.used, objects=global_objects(memory))
+
+
+def global_objects(memory: GlobalMemory) -> tuple[tuple[int, int], ...]:
+    """Return offset and size of the allocations."""
+    return tuple((allocation.address - GLOBAL_BASE, allocation.size_bytes) for allocation in memory.allocations)
 
 
 def shared_region(layout: Layout, dynamic_bytes: int) -> SpaceStorage:

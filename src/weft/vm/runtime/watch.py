@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from weft.core.records import Finding
 
+from ..device_heap import HeapState
 from ..ir import Builder, Value
 from ..launch_spec import LaunchSpec
 from ..layout import Layout
@@ -76,6 +77,8 @@ class Scene:
     """Numbers of the buffers that `before` has; None: all of them."""
     written: npt.NDArray[np.uint8]
     """Which bytes of it were written before the launch."""
+    heap: HeapState | None
+    """The heap of malloc before the launch; None if there is none."""
     globals_at: Mapping[str, int]
     reports: npt.NDArray[np.void]
     """All reports, as `vm/findings.py` reads them."""
