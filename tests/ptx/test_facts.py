@@ -57,6 +57,7 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
     together = "mask" in row.index or ("aligned" in words and (row.chapter == "matrix" or "mma_async" in words))
     assert (facts.group == "warp") == together
     assert (facts.group == "cta") == (row.name in ("bar", "barrier") and "warp" not in words)
+    assert bool(facts.orders) == (row.name == "wgmma" and "mma_async" not in words)
     assert facts.waits == ((facts.group == "cta" and "arrive" not in words) or "warp" in words)
     assert bool(facts.starts or facts.settles) == ("async" in words and "proxy" not in words)
     for name in (*facts.copies, *facts.converts):

@@ -101,6 +101,13 @@ _ROWS = (
         "expect exactly the bytes that the copies of the phase signal, and wait for the phase",
     ),
     FindingCode(
+        "S310",
+        "accumulator in flight",
+        "synccheck",
+        "use the registers after the wgmma.wait_group of their product, and put wgmma.fence before the next product",
+        Severity.WARNING,
+    ),
+    FindingCode(
         "X401",
         "trap",
         "kernel",

@@ -1,6 +1,6 @@
 """Turns the reports of a run into Findings with their place in the source."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from weft.core.records import Dim3, Finding
 from weft.ptx.module import Instruction
+from weft.ptx.passes.find_in_flight import InFlight
 
 from . import context as c
 from .mbarrier_word import COUNT_MASK, STATE_ADDRESS_MASK, STATE_BYTES_SHIFT, STATE_MISSING_SHIFT, waiting_words
@@ -71,6 +72,24 @@ def trap_words(ins: Instruction | None) -> str:
     if ins is not None and ins.opcode != ins.form.text:
         return "call through a pointer that is the address of no function of this module with these parameters"
     return "the kernel executed trap"
+
+
+def in_flight_findings(found: Iterable[InFlight], instruction_at: Mapping[int, Instruction]) -> tuple[Finding, ...]:
+    """Return a finding for registers that code touches while a product may use them; it is known without a run."""
+
+    def words(each: InFlight) -> str:
+        registers = f"{each.count} registers" if each.count > 1 else "a register"
+        first = f"(the first is {each.register})" if each.count > 1 else f"({each.register})"
+        if each.early:
+            return f"{registers} of wgmma.mma_async used before the wgmma.wait_group that completes it {first}"
+        return f"no wgmma.fence between the last access of {registers} and the wgmma.mma_async that uses them {first}"
+
+    def finding(each: InFlight) -> Finding:
+        here, other = instruction_at.get(each.line), instruction_at.get(each.other)
+        places = (here.place if here else None), (other.place if other else None)
+        return Finding("S310", words(each), each.line, places[0], other=places[1])
+
+    return tuple(finding(each) for each in found)
 
 
 def findings_of(
