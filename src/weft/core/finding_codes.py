@@ -108,6 +108,12 @@ _ROWS = (
         Severity.WARNING,
     ),
     FindingCode(
+        "S311",
+        "warpgroup not together",
+        "synccheck",
+        "let all four warps of the warpgroup execute the same wgmma and setmaxnreg, with the same descriptors",
+    ),
+    FindingCode(
         "X401",
         "trap",
         "kernel",

@@ -49,10 +49,26 @@ CODES: Mapping[int, tuple[str, str]] = {
     c.EARLY_PHASE: ("S309", "the phase of an mbarrier ends before a copy that signals it: too few bytes are expected"),
     c.NOT_AWAITED: ("S309", "the CTA ends, and no thread waited for this copy"),
     c.GIVEN_UP: ("S309", "the mbarrier at {where} is given up while bytes of its phase are missing"),
+    c.OTHER_STEP: (
+        "S311",
+        "the warps of a warpgroup are not together: another one executed a different instruction here",
+    ),
+    c.OTHER_DESCRIPTOR: ("S311", "the warps of a warpgroup give this product different descriptors"),
+    c.FEWER_STEPS: (
+        "S311",
+        "the warps of a warpgroup are not together: warp {warp} ends after {steps} of its wgmma and setmaxnreg",
+    ),
+    c.INCOMPLETE_GROUP: (
+        "S311",
+        "this instruction needs a warpgroup, but the last one of the CTA has fewer than four warps",
+    ),
     c.BAD_INDEX: ("X403", "branch index {address} is outside its table"),
     c.TRAP: ("X401", "trap"),
 }
 """Report number → finding code and message."""
+
+_WARPGROUPS = (c.OTHER_STEP, c.OTHER_DESCRIPTOR, c.FEWER_STEPS, c.INCOMPLETE_GROUP)
+"""Reports whose address is something else: a PTX line, or a warp and a number."""
 
 REPORT = np.dtype(
     [
@@ -124,12 +140,17 @@ def findings_of(
             pending, arrivals = address >> STATE_BYTES_SHIFT, address >> STATE_MISSING_SHIFT & COUNT_MASK
             missing = waiting_words(arrivals, pending)
             address = SHARED_BASE + (address & STATE_ADDRESS_MASK)
+        other = source.instruction_at.get(address) if code == c.OTHER_STEP else None
+        warp, steps = divmod(address, 1 << 32)
+        if code in _WARPGROUPS:
+            address = 0
         where = places.where(instruction, address)
         if instruction is not None and instruction.facts.starts and address < SHARED_BASE + WINDOW_BYTES:
             address %= SHARED_BASE  # a copy's target, reported as a generic address
         what, size = access_words(instruction, address)
         words = trap_words(source.trap_at(line)) if code == c.TRAP else codes[code][1]
-        message = words.format(address=address, where=where, spot=spot.message, what=what, size=size, missing=missing)
+        numbers = {"address": address, "warp": warp, "steps": steps}
+        message = words.format(**numbers, where=where, spot=spot.message, what=what, size=size, missing=missing)
         found.append(
             Finding(
                 name,
@@ -142,6 +163,7 @@ def findings_of(
                 lanes=int(first["lanes"]),
                 address=address,
                 count=len(seen),
+                other=other.place if other else None,
             )
         )
     return tuple(found)

@@ -22,7 +22,7 @@ from ..findings import in_flight_findings
 from ..launch_spec import DeviceRun, LaunchSpec
 from ..layout import Layout
 from ..memory import GlobalMemory
-from . import bits, bulk, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, wgmma
+from . import bits, bulk, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, warpgroups, wgmma
 from . import memory as memory_chapter
 from .bulk_queue import finish
 from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, Observer, RunningWarp, Stop
@@ -114,6 +114,7 @@ def _run_cta(cta: Cta, *, to_its_end: bool) -> bool:
         if not to_its_end:
             return True
     finish(cta)
+    warpgroups.finish(cta)
     return False
 
 
