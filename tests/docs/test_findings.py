@@ -106,7 +106,8 @@ def test_the_example_shows_the_code_at_its_line(
     monkeypatch.chdir(tmp_path)
     Path("bad.cu").write_text(page.bad)
     findings = shown_by(FINDING_CODES[code].tool, Path("bad.cu"), gpu_of(page.command))
-    assert {finding.code for finding in findings} == {code}, "one page, one code"
+    named = {each.code for each in findings if each.code == code or each.level is not Severity.INFO}
+    assert named == {code}, "one page, one code"
     places = [finding.place for finding in findings]
     assert marked_line(page.bad, code) in {place.line for place in places if place and place.file == "bad.cu"}
     status = main(page.command)

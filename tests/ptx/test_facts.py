@@ -57,6 +57,7 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
     joint = row.chapter == "matrix" or "mma_async" in words or row.name == "setmaxnreg"
     assert (facts.group == "warp") == ("mask" in row.index or ("aligned" in words and joint))
     assert (facts.group == "cta") == (row.name in ("bar", "barrier") and "warp" not in words)
+    assert facts.registers == (row.name == "setmaxnreg")
     assert bool(facts.orders) == (row.name == "wgmma" and "mma_async" not in words)
     assert facts.waits == ((facts.group == "cta" and "arrive" not in words) or "warp" in words)
     assert bool(facts.starts or facts.settles) == ("async" in words and "proxy" not in words)

@@ -140,6 +140,13 @@ _ROWS = (
         "compute the same way for all inputs, addresses and machines",
         Severity.INFO,
     ),
+    FindingCode(
+        "P701",
+        "code changed by ptxas",
+        "kernel",
+        "keep other instructions away from accumulators in flight; give the kernel launch bounds for setmaxnreg",
+        Severity.INFO,
+    ),
 )
 
 FINDING_CODES: Mapping[str, FindingCode] = {row.code: row for row in _ROWS}

@@ -6,7 +6,7 @@ from .facts import COMPUTES, Control, Facts
 from .form import Form, form
 
 _f = partial(form, "control", COMPUTES)
-_REGISTERS = Facts(group="warp", target="sm_90a+")
+_REGISTERS = Facts(group="warp", registers=True, target="sm_90a+")
 
 
 def _to(control: Control, section: str, text: str) -> Form:

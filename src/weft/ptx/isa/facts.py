@@ -98,6 +98,8 @@ class Facts:
     orders: Literal["", "fence", "commit", "wait"] = ""
     """What it does for products of a warpgroup, which go on after their instruction: it orders registers before them,
     closes a group of them, or waits for groups."""
+    registers: bool = False
+    """Whether it changes the number of registers of its warps."""
     updates: tuple[str, ...] = ()
     """The written operands that are read, too."""
     reads_carry: bool = False
