@@ -54,9 +54,11 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
         if "nc" in words:
             assert access.read_only
     assert bool(facts.control in ("jump", "table")) == bool(_named(row, "label"))
-    together = "mask" in row.index or ("aligned" in words and (row.chapter == "matrix" or "mma_async" in words))
-    assert (facts.group == "warp") == together
+    joint = row.chapter == "matrix" or "mma_async" in words or row.name == "setmaxnreg"
+    assert (facts.group == "warp") == ("mask" in row.index or ("aligned" in words and joint))
     assert (facts.group == "cta") == (row.name in ("bar", "barrier") and "warp" not in words)
+    assert facts.registers == (row.name == "setmaxnreg")
+    assert bool(facts.orders) == (row.name == "wgmma" and "mma_async" not in words)
     assert facts.waits == ((facts.group == "cta" and "arrive" not in words) or "warp" in words)
     assert bool(facts.starts or facts.settles) == ("async" in words and "proxy" not in words)
     for name in (*facts.copies, *facts.converts):

@@ -207,8 +207,9 @@ def test_every_type(name: str) -> None:
     ids=["outside every array", "base offset"],
 )
 def test_a_bad_descriptor_is_reported(descriptor: str, code: str) -> None:
-    body = f"mov.b64 %at, {descriptor}; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
-    body += "{%d0, %d1, %d2, %d3}, %at, %at, 0, 1, 1, 0, 0;"
+    body = f"mov.b64 %at, {descriptor}; wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+    body += "{%d0, %d1, %d2, %d3}, %at, %at, 0, 1, 1, 0, 0;\n"
+    body += "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
     outputs = {f"d{i}": "b32" for i in range(4)}
     ran = check_body(
         body, {}, outputs, declarations=".reg .b64 %at;", module_scope=".shared .align 1024 .b8 area[2048];", n=128

@@ -107,6 +107,19 @@ _ROWS = (
         "expect exactly the bytes that the copies of the phase signal, and wait for the phase",
     ),
     FindingCode(
+        "S310",
+        "accumulator in flight",
+        "synccheck",
+        "use the registers after the wgmma.wait_group of their product, and put wgmma.fence before the next product",
+        Severity.WARNING,
+    ),
+    FindingCode(
+        "S311",
+        "warpgroup not together",
+        "synccheck",
+        "let all four warps of the warpgroup execute the same wgmma and setmaxnreg, with the same descriptors",
+    ),
+    FindingCode(
         "X401",
         "trap",
         "kernel",
@@ -131,6 +144,13 @@ _ROWS = (
         "comparison that recognises a call",
         "check",
         "compute the same way for all inputs, addresses and machines",
+        Severity.INFO,
+    ),
+    FindingCode(
+        "P701",
+        "code changed by ptxas",
+        "kernel",
+        "keep other instructions away from accumulators in flight; give the kernel launch bounds for setmaxnreg",
         Severity.INFO,
     ),
 )

@@ -48,6 +48,19 @@ class Diagnostic:
 
 
 @dataclass(frozen=True)
+class AssemblerNote:
+    """A note of ptxas about code that it changed: products that wait for each other, a `setmaxnreg` without effect."""
+
+    code: str
+    """C7508, for example."""
+    message: str
+    function: str = ""
+    """Its mangled name; empty if the note does not say it."""
+    line: int = 0
+    """PTX line, about; 0 if the note does not say it."""
+
+
+@dataclass(frozen=True)
 class Resources:
     """The resources that ptxas reports for a kernel."""
 
@@ -94,6 +107,8 @@ class Binary:
     """Macros of the user's `-D`, as the compiler saw them; "(unused)" marks one that no file mentions."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """Warnings about the user's files."""
+    notes: tuple[AssemblerNote, ...] = ()
+    """From the log of ptxas, if there is one."""
 
 
 Dim3 = tuple[int, int, int]

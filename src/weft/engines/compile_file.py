@@ -78,6 +78,7 @@ def compile_source(
         source_digest=hashlib.sha256("".join(part.source_digest for part in parts).encode()).hexdigest(),
         defines=used,
         diagnostics=tuple(dict.fromkeys(each for part in parts for each in part.diagnostics)),
+        notes=tuple(replace(each, line=0) for part in parts for each in part.notes),  # lines of the part's own PTX
     )
 
 

@@ -20,6 +20,7 @@ from weft.vm.program import Program, compile_program
 from weft.vm.runtime.watch import Instrumentation
 
 from .arguments import Array, HostArrays, as_array, pack_parameters
+from .assembler_notes import note_findings
 from .launch import Launch
 from .protocol import DEFAULTS, Capabilities, Engine, RunOptions, require_possible
 from .sample import CannotSample
@@ -124,7 +125,7 @@ class VirtualGPU(Engine):
             counters["ctas_left_out"] = math.prod(spec.grid) - len(numbers)
         return Run(
             (launch.entry,),
-            outcome.findings,
+            (*outcome.findings, *note_findings(binary, launch.symbol, program)) if binary.notes else outcome.findings,
             outcome.printed,
             outcome.instructions,
             binary.source_digest,

@@ -302,6 +302,8 @@ class Module:
     variables: tuple[Variable, ...]
     functions: Mapping[str, Function]
     files: Mapping[int, str] = field(default_factory=dict)
+    debug: bool = False
+    """Whether it is a device-debug build (-G): variables are in memory, also between the products of a chain."""
 
     def entries(self) -> tuple[str, ...]:
         """Return the names of the kernels, in file order."""

@@ -67,7 +67,7 @@ class ModuleParser(Cursor):
         super().__init__(tokens, files)
         self.variables: list[Variable] = []
         self.functions: dict[str, Function] = {}
-        self.target = target
+        self.target, self.debug = target, False
 
     def module(self) -> Module:
         version = (0, 0)
@@ -79,7 +79,7 @@ class ModuleParser(Cursor):
                 case ".target":
                     self.target = self.kind("word").text
                     while self.accept(","):
-                        self.kind("word")
+                        self.debug |= self.kind("word").text == "debug"
                 case ".address_size":
                     if self.integer() != 64:
                         raise Unsupported("32-bit addresses", token.line)
@@ -95,7 +95,7 @@ class ModuleParser(Cursor):
                     self.declaration(token)
         if not version[0]:
             raise ParseError("no .version directive", 1)
-        return Module(version, self.target, tuple(self.variables), self.functions, self.files)
+        return Module(version, self.target, tuple(self.variables), self.functions, self.files, self.debug)
 
     def version(self) -> tuple[int, int]:
         token = self.kind("float")

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
-from weft.core.records import Binary, Diagnostic, Place, Resources, SharedSymbol
+from weft.core.records import AssemblerNote, Binary, Diagnostic, Place, Resources, SharedSymbol
 
 
 def pack(binary: Binary) -> bytes:
@@ -33,6 +33,7 @@ def unpack(data: bytes) -> Binary | None:
         fields["diagnostics"] = tuple(
             Diagnostic(d["severity"], d["message"], _place(d["place"])) for d in fields["diagnostics"]
         )
+        fields["notes"] = tuple(AssemblerNote(**note) for note in fields["notes"])
         return Binary(**fields, ptx=payload[:cut].decode(), cubin=payload[cut:])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -15,7 +15,7 @@ from . import binary_file, cuda_headers, nvcc, nvcc_dialect, nvrtc
 from .cache import Cache, cache_key
 from .demangle import demangle
 from .includes import Includes, find_includes
-from .ptxas_log import parse_resources
+from .ptxas_log import parse_notes, parse_resources
 from .shared_layout import shared_symbols
 
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
@@ -262,6 +262,7 @@ def _compile(
         cubin=result.cubin,
         entries=result.lowered or plain_names(kernels),
         resources=parse_resources(result.log),
+        notes=parse_notes(result.log),
         shared=shared_symbols(result.ptx, result.cubin, kernels),
         source_digest=hashlib.sha256(unit.text.encode()).hexdigest(),
         ptx_digest=hashlib.sha256(result.ptx.encode()).hexdigest(),

@@ -1,8 +1,8 @@
-"""The verbose log of ptxas → the resources that each kernel needs."""
+"""The verbose log of ptxas → the resources that each kernel needs, and notes about code that it changed."""
 
 import re
 
-from weft.core.records import Resources
+from weft.core.records import AssemblerNote, Resources
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")
@@ -10,6 +10,9 @@ _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
+_NOTE = re.compile(r"ptxas info\s*: \((C75\d\d)\) (?:Potential Performance Loss: )?(.*)")
+_FUNCTION = re.compile(r"\s*in (?:the )?function '([^']+)'")
+_LINE = re.compile(r"\s*in (?:around )?line (\d+)")
 
 
 def parse_resources(log: str) -> dict[str, Resources]:
@@ -36,3 +39,15 @@ def parse_resources(log: str) -> dict[str, Resources]:
                 constant_bytes=sum(int(size) for size in _CONSTANT.findall(line)),
             )
     return found
+
+
+def parse_notes(log: str) -> tuple[AssemblerNote, ...]:
+    """Return the notes about products of a warpgroup and about `setmaxnreg` (C75xx), each once."""
+    found = []
+    for line in log.splitlines():
+        if match := _NOTE.search(line):
+            function, at = _FUNCTION.search(match[2]), _LINE.search(match[2])
+            words = _LINE.sub("", _FUNCTION.sub("", match[2])).rstrip(". ")
+            note = AssemblerNote(match[1], words, function[1] if function else "", int(at[1]) if at else 0)
+            found.append(note)
+    return tuple(dict.fromkeys(found))

@@ -17,7 +17,7 @@ from weft.core.records import Binary, Diagnostic, Place
 from . import binary_file
 from .cache import Cache, cache_key
 from .inline_asm_lines import steady_lines
-from .ptxas_log import parse_resources
+from .ptxas_log import parse_notes, parse_resources
 
 _ARCH = re.compile(r"sm_(\d{2,3})a?")
 _COMPILING = threading.Lock()
@@ -93,6 +93,7 @@ def compile_triton(
         cubin=compiled.asm["cubin"],
         entries={jitted.__name__: compiled.metadata.name},
         resources=parse_resources(log),
+        notes=parse_notes(log),
         dynamic_shared_bytes=compiled.metadata.shared,
         num_warps=compiled.metadata.num_warps,
         source_digest=hashlib.sha256(jitted.src.encode()).hexdigest(),

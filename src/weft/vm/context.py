@@ -90,6 +90,12 @@ WORKER_BULK_WHEN = Field(792, "i32")
 WORKER_BULK_SEED = Field(796, "i32")
 WORKER_BULK_FINISH = Field(800, "ptr")
 """The function that ends the bulk copies of a CTA; null if the kernel has none."""
+WORKER_WARPGROUPS = Field(808, "ptr")
+"""The last steps of each warpgroup (`runtime/warpgroups.py`)."""
+WORKER_WARPGROUPS_BYTES = Field(816, "i64")
+"""Bytes of them to clear for a new CTA; 0 if the kernel has no such steps."""
+WORKER_WARPGROUPS_FINISH = Field(824, "ptr")
+"""The function that compares the warps of each group when a CTA ends; null in that case."""
 WORKER_BYTES = 832
 BULK_LATE, BULK_AT_ISSUE, BULK_SHUFFLED = range(3)
 
@@ -174,7 +180,13 @@ WARP_SITES = Field(960, "i32")
 """Per barrier: the instruction at which lanes of this warp last began to wait at it."""
 WARP_BULK_GROUP = Field(1024, "i32")
 """Per lane: groups of bulk copies committed so far."""
-WARP_BYTES = 1152
+WARP_STEPS = Field(1152, "i32")
+"""Steps that it took with its warpgroup; -1: they differ from those of the others, which was reported."""
+WARP_LAST_STEP = Field(1156, "i32")
+"""The instruction of the last one."""
+WARP_HASH = Field(1160, "i64")
+"""A hash of them."""
+WARP_BYTES = 1216
 
 REPORT_BYTES = 32
 """code i32, site i32, lanes i32, warp i32, address i64, CTA i32, detail i32."""
@@ -189,4 +201,6 @@ BAD_BARRIER, BAD_COUNT, BAD_INDEX = range(7, 10)
 BAD_MASK, EXITED_LANES, SPLIT_BARRIER, TOO_MANY, MIXED_COUNTS = range(16, 21)
 BAD_MBARRIER, OUT_OF_ROOM, NO_ARRIVAL = 21, 22, 23
 BAD_MAP, BAD_SIZE, EARLY_PHASE, NOT_AWAITED, GIVEN_UP = range(24, 29)
+OTHER_STEP, OTHER_DESCRIPTOR, FEWER_STEPS = range(29, 32)
+INCOMPLETE_GROUP = 10
 FIRST_PROBE_CODE = 32

@@ -1,6 +1,6 @@
 """Turns the reports of a run into Findings with their place in the source."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from weft.core.records import Dim3, Finding
 from weft.ptx.module import Instruction
+from weft.ptx.passes.find_in_flight import InFlight
 
 from . import context as c
 from .mbarrier_word import COUNT_MASK, STATE_ADDRESS_MASK, STATE_BYTES_SHIFT, STATE_MISSING_SHIFT, waiting_words
@@ -48,10 +49,26 @@ CODES: Mapping[int, tuple[str, str]] = {
     c.EARLY_PHASE: ("S309", "the phase of an mbarrier ends before a copy that signals it: too few bytes are expected"),
     c.NOT_AWAITED: ("S309", "the CTA ends, and no thread waited for this copy"),
     c.GIVEN_UP: ("S309", "the mbarrier at {where} is given up while bytes of its phase are missing"),
+    c.OTHER_STEP: (
+        "S311",
+        "the warps of a warpgroup are not together: another one executed a different instruction here",
+    ),
+    c.OTHER_DESCRIPTOR: ("S311", "the warps of a warpgroup give this product different descriptors"),
+    c.FEWER_STEPS: (
+        "S311",
+        "the warps of a warpgroup are not together: warp {warp} ends after {steps} of its wgmma and setmaxnreg",
+    ),
+    c.INCOMPLETE_GROUP: (
+        "S311",
+        "this instruction needs a warpgroup, but the last one of the CTA has fewer than four warps",
+    ),
     c.BAD_INDEX: ("X403", "branch index {address} is outside its table"),
     c.TRAP: ("X401", "trap"),
 }
 """Report number → finding code and message."""
+
+_WARPGROUPS = (c.OTHER_STEP, c.OTHER_DESCRIPTOR, c.FEWER_STEPS, c.INCOMPLETE_GROUP)
+"""Reports whose address is something else: a PTX line, or a warp and a number."""
 
 REPORT = np.dtype(
     [
@@ -71,6 +88,24 @@ def trap_words(ins: Instruction | None) -> str:
     if ins is not None and ins.opcode != ins.form.text:
         return "call through a pointer that is the address of no function of this module with these parameters"
     return "the kernel executed trap"
+
+
+def in_flight_findings(found: Iterable[InFlight], instruction_at: Mapping[int, Instruction]) -> tuple[Finding, ...]:
+    """Return a finding for registers that code touches while a product may use them; it is known without a run."""
+
+    def words(each: InFlight) -> str:
+        registers = f"{each.count} registers" if each.count > 1 else "a register"
+        first = f"(the first is {each.register})" if each.count > 1 else f"({each.register})"
+        if each.early:
+            return f"{registers} of wgmma.mma_async used before the wgmma.wait_group that completes it {first}"
+        return f"no wgmma.fence between the last access of {registers} and the wgmma.mma_async that uses them {first}"
+
+    def finding(each: InFlight) -> Finding:
+        here, other = instruction_at.get(each.line), instruction_at.get(each.other)
+        places = (here.place if here else None), (other.place if other else None)
+        return Finding("S310", words(each), each.line, places[0], other=places[1])
+
+    return tuple(finding(each) for each in found)
 
 
 def findings_of(
@@ -105,12 +140,17 @@ def findings_of(
             pending, arrivals = address >> STATE_BYTES_SHIFT, address >> STATE_MISSING_SHIFT & COUNT_MASK
             missing = waiting_words(arrivals, pending)
             address = SHARED_BASE + (address & STATE_ADDRESS_MASK)
+        other = source.instruction_at.get(address) if code == c.OTHER_STEP else None
+        warp, steps = divmod(address, 1 << 32)
+        if code in _WARPGROUPS:
+            address = 0
         where = places.where(instruction, address)
         if instruction is not None and instruction.facts.starts and address < SHARED_BASE + WINDOW_BYTES:
             address %= SHARED_BASE  # a copy's target, reported as a generic address
         what, size = access_words(instruction, address)
         words = trap_words(source.trap_at(line)) if code == c.TRAP else codes[code][1]
-        message = words.format(address=address, where=where, spot=spot.message, what=what, size=size, missing=missing)
+        numbers = {"address": address, "warp": warp, "steps": steps}
+        message = words.format(**numbers, where=where, spot=spot.message, what=what, size=size, missing=missing)
         found.append(
             Finding(
                 name,
@@ -123,6 +163,7 @@ def findings_of(
                 lanes=int(first["lanes"]),
                 address=address,
                 count=len(seen),
+                other=other.place if other else None,
             )
         )
     return tuple(found)

@@ -19,7 +19,7 @@ from weft.core.records import Dim3, Finding, Visits
 
 from . import context as c
 from .device_heap import HeapState, heap_of, repeated
-from .findings import REPORT, findings_of
+from .findings import REPORT, findings_of, in_flight_findings
 from .ir import LANES
 from .launch_records import REPORT_CAPACITY as REPORT_CAPACITY
 from .launch_records import SLICE, Shape, Worker, keep_records, read_field, take_records
@@ -256,6 +256,8 @@ class _Run:
             )
             findings = self.watch.review(findings, scene)
         findings += tuple(calls.findings())
+        if self.plan.in_flight:
+            findings += in_flight_findings(self.plan.in_flight, self.program.source.instruction_at)
         counters = {"inst_executed": instructions}
         for worker in workers:
             for name, value in self.watch.counters(worker.probe).items():

@@ -30,6 +30,7 @@ from .regions import Regions, area
 from .runtime.bulk_record import ENTRY_BYTES
 from .runtime.copies import COPY_BYTES
 from .runtime.library import Library, library
+from .runtime.warpgroups import ring_bytes
 from .runtime.watch import Instrumentation
 
 REPORT_CAPACITY = 4096
@@ -227,9 +228,11 @@ class Records:
         queues = aligned_bytes(max(copies * COPY_BYTES * shape.warps, 64))
         copies_in_bulk = BULK_CAPACITY if any(name.startswith("bulk.") for name in plan.imports) else 0
         bulk = aligned_bytes(max(copies_in_bulk * ENTRY_BYTES, 64))
+        grouped = any(name.startswith("warpgroup.") for name in plan.imports)
+        steps = _buffer(ring_bytes(shape.warps) if grouped else 0)
         self.calls.regions[worker.record.ctypes.data] = regions
         call = self.calls.callback(worker.record.ctypes.data)
-        worker.kept += [shared, local_written, queues, bulk, call]
+        worker.kept += [shared, local_written, queues, bulk, steps, call]
         fill(
             worker.record.reshape(1, -1),
             {
@@ -256,6 +259,9 @@ class Records:
                 c.WORKER_BULK_FINISH: self.library.address("bulk.finish") if copies_in_bulk else 0,
                 c.WORKER_BULK_WHEN: shape.bulk,
                 c.WORKER_BULK_SEED: 1,
+                c.WORKER_WARPGROUPS: steps.ctypes.data,
+                c.WORKER_WARPGROUPS_BYTES: steps.nbytes if grouped else 0,
+                c.WORKER_WARPGROUPS_FINISH: self.library.address("warpgroup.finish") if grouped else 0,
             },
         )
         same_for_all = {

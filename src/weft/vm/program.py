@@ -11,6 +11,7 @@ from weft.core.errors import UsageError
 from weft.core.records import Dim3, SharedSymbol, shared_place
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse_kernel
+from weft.ptx.passes.find_in_flight import InFlight
 from weft.ptx.passes.find_waits import asks_others
 from weft.ptx.passes.kernel_passes import KernelPasses
 
@@ -50,6 +51,8 @@ class Plan:
     """Whether the kernel declares a WEFT_REGION."""
     uses_heap: bool
     """Whether it calls malloc or free."""
+    in_flight: tuple[InFlight, ...]
+    """Registers that code touches while a product may use them."""
     max_threads: int
     ptx_digest: str
 
@@ -300,6 +303,7 @@ def _emit(source: ProgramSource) -> tuple[Plan, str]:
         reads_unset=bool(kernel.liveness.live_in[0]),
         uses_heap=source.uses_heap,
         names_regions=any(item.pragma for item in source.inlined.body if isinstance(item, Instruction)),
+        in_flight=source.passes.in_flight,
         max_threads=limit,
         ptx_digest=_digest(source.text or ""),
     )
@@ -347,5 +351,6 @@ def _from_json(fields: dict[str, object]) -> Plan:
         placed_variables.append(Variable(**variable, init=init, relocations=moved))
     for name in ("block_sizes", "chain_sizes", "imports"):
         data[name] = tuple(data[name])  # type: ignore[arg-type]
+    data["in_flight"] = tuple(InFlight(**each) for each in data["in_flight"])  # type: ignore[attr-defined]
     data["params"] = tuple((name, at, size) for name, at, size in data["params"])  # type: ignore[attr-defined]
     return Plan(**data, layout=Layout(symbols=symbols, **layout), globals=tuple(placed_variables))  # type: ignore[arg-type]

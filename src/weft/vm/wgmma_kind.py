@@ -1,4 +1,7 @@
-"""What a `wgmma.mma_async` asks for. Warp w of a warpgroup computes rows 16 w to 16 w + 15: N / 8 products of m16n8."""
+"""What a `wgmma.mma_async` or a `setmaxnreg` asks for.
+
+Warp w of a warpgroup computes rows 16 w to 16 w + 15 of a product: N / 8 products of m16n8.
+"""
 
 import re
 from dataclasses import dataclass
@@ -57,6 +60,22 @@ def wgmma_of(ins: Instruction) -> Wgmma:
         needed = made.results * made.blocks
         raise Unsupported(f"{ins.opcode} with {found} registers as operand d; it takes {needed}", ins.line)
     return made
+
+
+def registers_key(ins: Instruction) -> int:
+    """Return what all warps of a group must have in common in a `setmaxnreg`: its action and its count.
+
+    It may be another instruction: Triton writes one into each partition of a warp-specialised kernel.
+    """
+    return 2 * register_count(ins) + (ins.mods["action"] == "inc")
+
+
+def register_count(ins: Instruction) -> int:
+    """Return the count of a `setmaxnreg`; Unsupported if it is no valid constant."""
+    count = ins.operand("count")
+    if not isinstance(count, Imm) or count.value not in range(24, 257, 8):
+        raise Unsupported(f"{ins.opcode}: the count must be a constant from 24 to 256, a multiple of 8", ins.line)
+    return count.value
 
 
 def _constant(ins: Instruction, name: str, allowed: tuple[int, int]) -> int:

@@ -6,6 +6,7 @@ from .facts import COMPUTES, Control, Facts
 from .form import Form, form
 
 _f = partial(form, "control", COMPUTES)
+_REGISTERS = Facts(group="warp", registers=True, target="sm_90a+")
 
 
 def _to(control: Control, section: str, text: str) -> Form:
@@ -22,6 +23,6 @@ ROWS: tuple[Form, ...] = (
     _to("trap", "9.7.19.5", "trap"),
     _f("9.7.19.2", "nanosleep.u32 t"),
     _f("9.7.19.3", "pmevent a:u32"),
-    form("control", Facts(target="sm_90a+"), "9.7.19.6", "setmaxnreg.action.sync.aligned.u32 count", action="inc dec"),
+    form("control", _REGISTERS, "9.7.19.6", "setmaxnreg.action.sync.aligned.u32 count", action="inc dec"),
     form("control", Facts(target="sm_90"), "9.7.13.13", "griddepcontrol.action", action="launch_dependents wait"),
 )

@@ -95,6 +95,11 @@ class Facts:
     """Whether the result is the truth of a comparison of a and b."""
     multiplies: Literal["", "mma", "wmma", "wgmma"] = ""
     """The kind of matrix fragments that it multiplies."""
+    orders: Literal["", "fence", "commit", "wait"] = ""
+    """What it does for products of a warpgroup, which go on after their instruction: it orders registers before them,
+    closes a group of them, or waits for groups."""
+    registers: bool = False
+    """Whether it changes the number of registers of its warps."""
     updates: tuple[str, ...] = ()
     """The written operands that are read, too."""
     reads_carry: bool = False

@@ -10,8 +10,8 @@ from .form import Form, form
 
 _MULTIPLY = Facts(group="warp", result="lane", multiplies="wgmma", updates=("d",), target="sm_90a")
 _wgmma = partial(form, "wgmma", _MULTIPLY, "9.7.15.5.2")
-# Products are carried out when they are issued, so that there is nothing to order or to wait for.
-_order = partial(form, "wgmma", Facts(target="sm_90a"))
+_FENCE, _COMMIT = Facts(orders="fence", target="sm_90a"), Facts(orders="commit", target="sm_90a")
+_WAIT = Facts(orders="wait", target="sm_90a")
 _OPCODE = "wgmma.mma_async.sync.aligned.shape.dtype.atype.btype"
 _D_A_B = " *d:b32, *a:b64, b:b64, go:pred"
 
@@ -32,7 +32,7 @@ ROWS: tuple[Form, ...] = (
        btype="e4m3 e5m2"),
     _wgmma(f"wgmma.mma_async.sync.aligned.shape{{.satfinite}}.dtype.atype.btype{_D_A_B}", shape=_INTEGER_SHAPES,
        dtype="s32", atype="s8 u8", btype="s8 u8"),
-    _order("9.7.15.7.1", "wgmma.fence.sync.aligned"),
-    _order("9.7.15.7.2", "wgmma.commit_group.sync.aligned"),
-    _order("9.7.15.7.3", "wgmma.wait_group.sync.aligned count:u32"),
+    form("wgmma", _FENCE, "9.7.15.7.1", "wgmma.fence.sync.aligned"),
+    form("wgmma", _COMMIT, "9.7.15.7.2", "wgmma.commit_group.sync.aligned"),
+    form("wgmma", _WAIT, "9.7.15.7.3", "wgmma.wait_group.sync.aligned count:u32"),
 )  # fmt: skip

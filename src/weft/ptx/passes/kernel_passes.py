@@ -13,6 +13,7 @@ from ..module import CARRY, Function, Module
 from .build_cfg import Cfg, build_cfg
 from .find_hidden_nans import find_hidden_nans
 from .find_hidden_ways import find_hidden_ways
+from .find_in_flight import InFlight, find_in_flight
 from .find_liveness import Liveness, find_liveness
 from .find_regions import MaskedRegion, find_regions
 from .find_uniform import Uniformity, find_uniform
@@ -63,6 +64,11 @@ class KernelPasses:
     @cached_property
     def hidden_nans(self) -> frozenset[str]:
         return find_hidden_nans(self.cfg)
+
+    @cached_property
+    def in_flight(self) -> tuple[InFlight, ...]:
+        """Return registers that are touched while a product may use them; a debug build touches all of them."""
+        return () if self.module.debug else find_in_flight(self.cfg)
 
     @cached_property
     def waits(self) -> bool:

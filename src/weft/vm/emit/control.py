@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 from weft.core.errors import Unsupported
-from weft.ptx.module import Imm, Instruction, Sym
+from weft.ptx.module import Instruction, Sym
 
 from ..context import TRAPPED, WARP_WORKER, WORKER_CALL_HOST
 from ..device_functions import ASSERT, DEVICE_FUNCTIONS
 from ..ir import const
 from ..runtime.shape import get
+from ..wgmma_kind import registers_key
 from .kernel_contract import KernelContract
 
 
@@ -42,10 +43,9 @@ def nothing(e: KernelContract, ins: Instruction) -> None:
 
 
 def setmaxnreg(e: KernelContract, ins: Instruction) -> None:
-    """Check the count; registers are not scarce here, so a warp never waits for them."""
-    count = ins.operand("count")
-    if not isinstance(count, Imm) or not 24 <= count.value <= 256 or count.value % 8:
-        raise Unsupported(f"{ins.opcode}: the count must be a constant from 24 to 256, a multiple of 8", ins.line)
+    """Check the count, and that all warps of the group do the same; registers are not scarce here."""
+    key = const("i64", registers_key(ins))
+    e.runtime("warpgroup.step", "void", [key, e.active(), e.site()])
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {

@@ -20,6 +20,8 @@ from .matrix import ROW, mma_name, pass_registers
 from .tensorcore import MOST_SETS
 
 _I32 = vec("i32")
+STEP_FACTOR = 0x100000001B3
+"""Combines what a step consists of, as the hash FNV does."""
 _SIGNS = {"f16": 0x80008000, "bf16": 0x80008000, "tf32": 0x80000000, "e4m3": 0x80808080, "e5m2": 0x80808080}
 
 
@@ -40,6 +42,7 @@ def wgmma(e: KernelContract, ins: Instruction) -> None:
     if not ins.has("mma_async"):
         return
     how = wgmma_of(ins)
+    _take_step(e, ins, how)
     a = _a_registers(e, ins, how)
     if how.negate:
         sign = const(_I32, _SIGNS[how.kind.a_type])
@@ -52,6 +55,16 @@ def wgmma(e: KernelContract, ins: Instruction) -> None:
     for first in range(0, how.blocks, MOST_SETS):
         count = min(MOST_SETS, how.blocks - first)
         _multiply(e, ins, how, room, descriptor, keep, range(first, first + count))
+
+
+def _take_step(e: KernelContract, ins: Instruction, how: Wgmma) -> None:
+    """Tell the runtime what all warps of the group must have in common: the instruction and its descriptors."""
+    b = e.b
+    key = b.cast("zext", e.site(), "i64")
+    for name in ("b",) if how.in_registers else ("a", "b"):
+        given = b.extract(_lanes(e, ins, name), 0)
+        key = b.op("add", b.op("mul", key, const("i64", STEP_FACTOR)), given)
+    e.runtime("warpgroup.step", "void", [key, e.active(), e.site()])
 
 
 def _multiply(
@@ -103,9 +116,7 @@ def _load_rows(e: KernelContract, address: Value, registers: int, place: Value, 
 
 def _descriptor(e: KernelContract, ins: Instruction, name: str) -> _Descriptor:
     b = e.b
-    lanes = e.read(ins.operand(name), "b64", ins.line)
-    if lanes.ty == "i64":
-        raise Unsupported(f"{ins.opcode}: a descriptor for one lane", ins.line)
+    lanes = _lanes(e, ins, name)
     one = b.extract(lanes, 0)
     base = b.op("and", b.op("lshr", one, const("i64", BASE_OFFSET_SHIFT)), const("i64", 7))
     same = b.cast("bitcast", b.icmp("eq", lanes, b.splat(one)), "i32")
@@ -118,6 +129,14 @@ def _descriptor(e: KernelContract, ins: Instruction, name: str) -> _Descriptor:
     mode = b.cast("trunc", b.op("lshr", one, const("i64", 62)), "i32")
     valid = b.op("and", b.icmp("eq", base, const("i64", 0)), b.icmp("eq", same, const("i32", -1)))
     return _Descriptor(field(0), field(16), field(32), mode, valid)
+
+
+def _lanes(e: KernelContract, ins: Instruction, name: str) -> Value:
+    """Return a descriptor, as each lane gives it."""
+    lanes = e.read(ins.operand(name), "b64", ins.line)
+    if lanes.ty == "i64":
+        raise Unsupported(f"{ins.opcode}: a descriptor for one lane", ins.line)
+    return lanes
 
 
 def _addresses(

@@ -7,15 +7,17 @@ from functools import partial
 import numpy as np
 
 from weft.core.errors import Unsupported
-from weft.ptx.module import Args, Imm, Instruction, Label, Sym
+from weft.ptx.module import Args, Instruction, Label, Sym
 
 from ..device_functions import ALLOCATORS, ASSERT, FREE, PRINT, SET_CONDITION
 from ..device_heap import heap_of
 from ..findings import trap_words
 from ..printf import format_device
+from ..wgmma_kind import registers_key
 from .access import device_bytes, device_string
 from .machine import EXITED, Frame, RunningWarp, Stop
 from .program import Code
+from .warpgroups import take_step
 
 
 def _bra(w: RunningWarp, ins: Instruction) -> None:
@@ -199,10 +201,8 @@ def _nothing(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _setmaxnreg(w: RunningWarp, ins: Instruction) -> None:
-    """Check the count; registers are not scarce here, so a warp never waits for them."""
-    count = ins.operand("count")
-    if not isinstance(count, Imm) or count.value not in range(24, 257, 8):
-        raise Unsupported(f"{ins.opcode}: the count must be a constant from 24 to 256, a multiple of 8", ins.line)
+    """Check the count, and that all warps of the group do the same; registers are not scarce here."""
+    take_step(w, ins, (registers_key(ins),))
 
 
 EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {

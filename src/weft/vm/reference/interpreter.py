@@ -14,12 +14,15 @@ import numpy as np
 from weft.core.records import Finding
 from weft.ptx.module import Function, Instruction, Module
 from weft.ptx.passes.build_cfg import build_cfg
+from weft.ptx.passes.find_in_flight import is_product
 from weft.ptx.passes.find_waits import waits_for_others
+from weft.ptx.passes.kernel_passes import KernelPasses
 
+from ..findings import in_flight_findings
 from ..launch_spec import DeviceRun, LaunchSpec
 from ..layout import Layout
 from ..memory import GlobalMemory
-from . import bits, bulk, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, wgmma
+from . import bits, bulk, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, warpgroups, wgmma
 from . import memory as memory_chapter
 from .bulk_queue import finish
 from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, Observer, RunningWarp, Stop
@@ -80,7 +83,16 @@ def run(
             under_way = [cta for cta in under_way if _run_cta(cta, to_its_end=together == 1)]
     except Stop:
         pass
-    return DeviceRun(tuple(grid.findings.values()), "".join(grid.printed), grid.steps, conditions=grid.conditions)
+    findings = (*grid.findings.values(), *_known_without_a_run(grid))
+    return DeviceRun(findings, "".join(grid.printed), grid.steps, conditions=grid.conditions)
+
+
+def _known_without_a_run(grid: Grid) -> tuple[Finding, ...]:
+    instructions = [ins for ins in grid.program.instructions if ins is not None]
+    if not any(is_product(ins) for ins in instructions):
+        return ()
+    passes = KernelPasses(grid.module, grid.program.entry.function, warps_are_rows=True)
+    return in_flight_findings(passes.in_flight, {ins.line: ins for ins in instructions})
 
 
 def _waits(module: Module, function: Function) -> bool:
@@ -102,6 +114,7 @@ def _run_cta(cta: Cta, *, to_its_end: bool) -> bool:
         if not to_its_end:
             return True
     finish(cta)
+    warpgroups.finish(cta)
     return False
 
 

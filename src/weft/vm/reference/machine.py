@@ -168,6 +168,8 @@ class Cta:
         """Rounds since an mbarrier changed or a warp did more than to test one."""
         self.arrivals: list[Arrival] = []
         """Arrivals at mbarriers that depend on asynchronous copies."""
+        self.steps: dict[int, list[tuple[tuple[int, ...], Instruction]]] = {}
+        """Warpgroup → the products and changes of registers that its warps executed together."""
         self.bulk: list[BulkCopy] = []
         """Bulk copies that are not carried out yet, the oldest first."""
         x, y, z = grid.launch.block
@@ -225,6 +227,8 @@ class RunningWarp(Warp):
         self.stack: list[list[Frame]] = [[] for _ in range(32)]
         self.uncommitted: list[list[Copy]] = [[] for _ in range(32)]
         self.groups: list[list[list[Copy]]] = [[] for _ in range(32)]
+        self.steps_taken: int | None = 0
+        """How many of its warpgroup's steps; None: they differ, which was reported."""
         self.bulk_groups = [0] * 32
         """Bulk groups that each lane has committed."""
 

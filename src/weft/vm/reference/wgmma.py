@@ -12,6 +12,7 @@ from .access import fetch, locate
 from .fragments import Array, mma_fragment
 from .machine import RunningWarp
 from .tensorcore import mma
+from .warpgroups import take_step
 
 _SIGN = {8: 0x80, 16: 0x8000, 32: 0x80000000}
 
@@ -61,6 +62,7 @@ def _wgmma(w: RunningWarp, ins: Instruction) -> None:
         return
     how = wgmma_of(ins)
     kind = how.kind
+    take_step(w, ins, (ins.line, *(int(w.src(ins, name)[0]) for name in ("ab" if not how.in_registers else "b"))))
     bits = STORAGE_BITS[kind.a_type]
     if how.in_registers:
         a = mma_fragment(kind, "a").unpack(np.stack(w.items(ins, "a", "b32")))

@@ -10,7 +10,7 @@ from .. import jit
 from ..emit.tensorcore import tensorcore_ir
 from ..ir import Builder, module_text
 from ..mma_kind import MmaKind
-from . import access, atomics, bulk, copies, lanes, mbarrier, scheduler, tiles
+from . import access, atomics, barriers, bulk, copies, lanes, mbarrier, scheduler, tiles, warpgroups
 from .bounds import OWNERS, PIECE, build_owners, build_piece
 from .shape import PREFIX, REPORT, build_report, symbol
 from .watch import Instrumentation
@@ -31,9 +31,10 @@ FAMILIES: tuple[tuple[str, Build], ...] = (
     ("shfl.", lanes.build_lanes),
     ("match.", lanes.build_lanes),
     ("redux.", lanes.build_lanes),
-    ("barrier.", scheduler.build_arrive),
-    ("warp.", scheduler.build_order),
-    ("fence", scheduler.build_order),
+    ("barrier.", barriers.build_arrive),
+    ("warp.", barriers.build_order),
+    ("fence", barriers.build_order),
+    ("warpgroup.", warpgroups.build_warpgroups),
     ("run", scheduler.build_run),
     (REPORT, lambda name, watch: [build_report()]),
     (OWNERS, lambda name, watch: [build_owners(name)]),

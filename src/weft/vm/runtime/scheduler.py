@@ -11,14 +11,8 @@ can return to the host at any time and continue later.
 """
 
 from ..context import (
-    BAD_BARRIER,
-    BAD_COUNT,
-    BARRIER_ARRIVED,
     BARRIER_BYTES,
     BARRIER_COUNT,
-    BARRIER_EXPECTED,
-    BARRIER_RESULT,
-    BARRIER_TRUE,
     CONVERGED,
     DEADLOCK,
     DIVERGED,
@@ -29,24 +23,21 @@ from ..context import (
     GRID_ORDER,
     GRID_STOP,
     GRID_TOTAL,
-    MIXED_COUNTS,
     NEED_DIVERGENT,
     NO_ARRIVAL,
     OUT_OF_BUDGET,
     OUT_OF_ROOM,
-    SPLIT_BARRIER,
     STOPPED,
     STUCK,
-    TOO_MANY,
     TRAPPED,
     WARP_BLOCKED,
     WARP_BULK_GROUP,
-    WARP_BYTES,
     WARP_CLOCK,
     WARP_COPY_COUNT,
     WARP_CTAID,
     WARP_DIVERGENT,
     WARP_GROUP,
+    WARP_HASH,
     WARP_LIVE,
     WARP_NSMID,
     WARP_PC,
@@ -54,10 +45,10 @@ from ..context import (
     WARP_RELEASED,
     WARP_RESUME,
     WARP_SHARED,
-    WARP_SITES,
     WARP_SLICE,
     WARP_SMID,
     WARP_SPENT,
+    WARP_STEPS,
     WARP_WAITING,
     WARP_WORKER,
     WORKER_BARRIERS,
@@ -87,13 +78,15 @@ from ..context import (
     WORKER_THREADS,
     WORKER_WARP_COUNT,
     WORKER_WARP_ORDER,
-    WORKER_WARPS,
-    Field,
+    WORKER_WARPGROUPS,
+    WORKER_WARPGROUPS_BYTES,
+    WORKER_WARPGROUPS_FINISH,
 )
 from ..ir import LANES, Builder, Value, const, vec
 from ..mbarrier_word import COUNT_MASK, STATE_BYTES_SHIFT, STATE_MISSING_SHIFT
+from .barriers import build_release, warp_of
 from .mbarrier import pending_at
-from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, when
+from .shape import Variable, bits, count_range, function, get, loop, put, symbol, when
 from .watch import Instrumentation
 
 SHUFFLED_CLOCK = 3_600_000_000_000_003
@@ -111,7 +104,7 @@ _TESTED, _WORKED = 1, 2
 
 def build_run(name: str, watch: Instrumentation) -> list[Builder]:
     """Return `run` and the functions it uses."""
-    return [_run(), _begin_cta(watch), _turn(), _release(watch)]
+    return [_run(), _begin_cta(watch), _turn(), build_release(watch)]
 
 
 def _run() -> Builder:
@@ -164,6 +157,8 @@ def _begin_cta(watch: Instrumentation) -> Builder:
     b.intrinsic("memset", "void", fill, overloads=["ptr", "i64"])
     unset = [get(b, worker, WORKER_FRAMES), const("i8", 0), get(b, worker, WORKER_FRAME_BYTES), const("i1", 0)]
     b.intrinsic("memset", "void", unset, overloads=["ptr", "i64"])
+    steps = [get(b, worker, WORKER_WARPGROUPS), const("i8", 0), get(b, worker, WORKER_WARPGROUPS_BYTES), const("i1", 0)]
+    b.intrinsic("memset", "void", steps, overloads=["ptr", "i64"])
     barriers = b.offset(worker, WORKER_BARRIERS.at)
     clear = [barriers, const("i8", 0), const("i64", BARRIER_COUNT * BARRIER_BYTES), const("i1", 0)]
     b.intrinsic("memset", "void", clear, overloads=["ptr", "i64"])
@@ -173,7 +168,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
     y, z = b.op("urem", rows, height), b.op("udiv", rows, height)
     threads = get(b, worker, WORKER_BLOCK_THREADS)
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
-        warp = _warp(b, worker, index)
+        warp = warp_of(b, worker, index)
         for axis, value in enumerate((x, y, z)):
             put(b, warp, WARP_CTAID, value, axis)
         left = b.op("sub", threads, b.op("mul", index, const("i32", LANES)))
@@ -181,8 +176,9 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         few = b.op("sub", b.op("shl", const("i32", 1), b.op("and", left, const("i32", 31))), const("i32", 1))
         put(b, warp, WARP_LIVE, b.select(full, const("i32", -1), few))
         put(b, warp, WARP_DIVERGENT, b.select(full, const("i32", 0), const("i32", 1)))
-        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED):
+        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED, WARP_STEPS):
             put(b, warp, field, const("i32", 0))
+        put(b, warp, WARP_HASH, const("i64", 0))
         # Another order is another time and another SM, so that a result that depends on either one changes.
         shuffled = b.icmp("ne", order, Value("ptr", "null"))
         sm = b.op("add", number, b.cast("zext", shuffled, "i32"))
@@ -202,11 +198,6 @@ def _begin_cta(watch: Instrumentation) -> Builder:
     return b
 
 
-def _warp(b: Builder, worker: Value, index: Value) -> Value:
-    wide = b.cast("zext", index, "i64")
-    return b.offset(get(b, worker, WORKER_WARPS), b.op("mul", wide, const("i64", WARP_BYTES)))
-
-
 def _turn() -> Builder:
     """Run one round over the warps of the CTA. DONE: continue; NEED_DIVERGENT, STOPPED: return to the host."""
     b = function("turn", "i32", [("ptr", "worker")])
@@ -216,7 +207,7 @@ def _turn() -> Builder:
     order = get(b, worker, WORKER_WARP_ORDER)
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as position:
         at = b.op("shl", b.cast("zext", position, "i64"), const("i64", 2))
-        warp = _warp(b, worker, b.load("i32", b.offset(order, at), align=4))
+        warp = warp_of(b, worker, b.load("i32", b.offset(order, at), align=4))
         live = get(b, warp, WARP_LIVE)
         with when(b, b.icmp("ne", live, const("i32", 0))):
             alive.set(const("i32", 1))
@@ -227,6 +218,9 @@ def _turn() -> Builder:
     with when(b, b.icmp("eq", alive.get(), const("i32", 0))):
         with when(b, b.icmp("ne", get(b, worker, WORKER_BULK_COUNT), const("i32", 0))):
             b.call_pointer(get(b, worker, WORKER_BULK_FINISH), "void", [worker])
+        compare = get(b, worker, WORKER_WARPGROUPS_FINISH)
+        with when(b, b.icmp("ne", compare, Value("ptr", "null"))):
+            b.call_pointer(compare, "void", [worker])
         put(b, worker, WORKER_BUSY, const("i32", 0))
         b.ret(const("i32", DONE))
     freed = b.call(symbol("release"), "i32", [worker])
@@ -323,7 +317,7 @@ def _report_endless(b: Builder, worker: Value, warp: Value) -> None:
 def _report_waiting(b: Builder, worker: Value) -> None:
     """Report which lanes wait where when no lane can continue; the address is the mask of lanes at a barrier."""
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
-        warp = _warp(b, worker, index)
+        warp = warp_of(b, worker, index)
         live = get(b, warp, WARP_LIVE)
         left = Variable(b, live)
         tests = b.op("and", live, b.op("xor", get(b, warp, WARP_BLOCKED), const("i32", -1)))
@@ -355,156 +349,3 @@ def _together(b: Builder, warp: Value, lanes: Value) -> Value:
     same = bits(b, b.icmp("eq", pcs, b.splat(b.extract(pcs, first))))
     divergent = b.icmp("ne", get(b, warp, WARP_DIVERGENT), const("i32", 0))
     return b.op("and", lanes, b.select(divergent, same, const("i32", -1)))
-
-
-def _release(watch: Instrumentation) -> Builder:
-    """Complete every barrier whose threads have all arrived; return whether there was one."""
-    b = function("release", "i32", [("ptr", "worker")])
-    worker = b.param("worker")
-    done = Variable(b, const("i32", 0))
-    watches = watch.wants("barrier") or watch.wants("complete")
-    with count_range(b, const("i32", BARRIER_COUNT)) as number:
-        wide = b.cast("zext", number, "i64")
-        barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), b.op("mul", wide, const("i64", BARRIER_BYTES)))
-        arrived = get(b, barrier, BARRIER_ARRIVED)
-        expected = get(b, barrier, BARRIER_EXPECTED)
-        uncounted = b.icmp("eq", expected, const("i32", 0))
-        needed = b.select(uncounted, get(b, worker, WORKER_THREADS), expected)
-        full = b.op("and", b.icmp("ne", arrived, const("i32", 0)), b.icmp("uge", arrived, needed))
-        with when(b, full):
-            done.set(const("i32", 1))
-            true = get(b, barrier, BARRIER_TRUE)
-            every = b.select(b.icmp("eq", true, arrived), const("i32", -(1 << 31)), const("i32", 0))
-            put(b, barrier, BARRIER_RESULT, b.op("or", true, every))
-            for field in (BARRIER_ARRIVED, BARRIER_TRUE, BARRIER_EXPECTED):
-                put(b, barrier, field, const("i32", 0))
-            everyone = _everyone_waits(b, worker, wide, uncounted) if watches else const("i1", 0)
-            with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
-                warp = _warp(b, worker, index)
-                place = b.offset(b.offset(warp, WARP_WAITING.at), b.op("shl", wide, const("i64", 2)))
-                freed = b.load("i32", place, align=4)
-                b.store(const("i32", 0), place, align=4)
-                kept = b.op("xor", freed, const("i32", -1))
-                put(b, warp, WARP_BLOCKED, b.op("and", get(b, warp, WARP_BLOCKED), kept))
-            watch.barrier(b, worker, everyone)
-            watch.complete(b, worker, number, everyone)
-    b.ret(done.get())
-    return b
-
-
-def _everyone_waits(b: Builder, worker: Value, barrier: Value, uncounted: Value) -> Value:
-    """Return whether the lanes that wait at a barrier (not only arrived there) are all threads.
-
-    Exited threads are not needed at a barrier for the entire CTA; at a barrier with a count they are.
-    """
-    waiting = Variable(b, const("i32", 0))
-    with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
-        place = b.offset(b.offset(_warp(b, worker, index), WARP_WAITING.at), b.op("shl", barrier, const("i64", 2)))
-        lanes = b.intrinsic("ctpop", "i32", [b.load("i32", place, align=4)])
-        waiting.set(b.op("add", waiting.get(), lanes))
-    threads = b.select(uncounted, get(b, worker, WORKER_THREADS), get(b, worker, WORKER_BLOCK_THREADS))
-    return b.icmp("uge", waiting.get(), threads)
-
-
-def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
-    """Return the function by which lanes arrive at a CTA barrier and, if `waits`, block there.
-
-    void barrier.arrive(warp, i32 number, i32 expected, i32 lanes, i32 true, i32 waits, i32 site)
-    """
-    if name == "barrier.alone":
-        b = function(name, "void", [("ptr", "warp"), ("i32", "site")])
-        watch.barrier(b, get(b, b.param("warp"), WARP_WORKER), const("i1", 1))
-        watch.warp_sync(b, get(b, b.param("warp"), WARP_LIVE))
-        b.ret()
-        return [b]
-    params = [("ptr", "warp"), *(("i32", given) for given in ("number", "expected", "lanes", "true", "waits", "site"))]
-    b = function(name, "void", params)
-    warp, number, lanes = b.param("warp"), b.param("number"), b.param("lanes")
-    with when(b, b.icmp("uge", number, const("i32", BARRIER_COUNT)), likely=False):
-        wide = b.cast("zext", number, "i64")
-        b.call(symbol("report"), "void", [warp, const("i32", BAD_BARRIER), b.param("site"), lanes, wide])
-        b.ret()
-    odd = b.icmp("ne", b.op("and", b.param("expected"), const("i32", LANES - 1)), const("i32", 0))
-    with when(b, odd, likely=False):
-        asked = b.cast("zext", b.param("expected"), "i64")
-        b.call(symbol("report"), "void", [warp, const("i32", BAD_COUNT), b.param("site"), lanes, asked])
-    _check_count(b)
-    watch.arrive(b, number, lanes, b.param("waits"))
-    wide = b.cast("zext", number, "i64")
-    worker = get(b, warp, WARP_WORKER)
-    barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), b.op("mul", wide, const("i64", BARRIER_BYTES)))
-
-    def add(field: Field, mask: Value) -> None:
-        more = b.intrinsic("ctpop", "i32", [mask])
-        put(b, barrier, field, b.op("add", get(b, barrier, field), more))
-
-    add(BARRIER_ARRIVED, lanes)
-    # A counted barrier counts entire warps: lanes that do not exist or have exited arrive with the lowest live lane.
-    live = get(b, warp, WARP_LIVE)
-    lowest = b.op("and", live, b.op("sub", const("i32", 0), live))
-    leads = b.icmp("ne", b.op("and", lanes, lowest), const("i32", 0))
-    counted = b.icmp("ne", b.param("expected"), const("i32", 0))
-    with when(b, b.op("and", leads, counted)):
-        add(BARRIER_ARRIVED, b.op("xor", live, const("i32", -1)))
-    add(BARRIER_TRUE, b.param("true"))
-    put(b, barrier, BARRIER_EXPECTED, b.param("expected"))
-    with when(b, b.icmp("ne", b.param("waits"), const("i32", 0))):
-        place = b.offset(b.offset(warp, WARP_WAITING.at), b.op("shl", wide, const("i64", 2)))
-        waiting = b.load("i32", place, align=4)
-        _check_together(b, waiting, b.offset(b.offset(warp, WARP_SITES.at), b.op("shl", wide, const("i64", 2))))
-        b.store(b.op("or", waiting, lanes), place, align=4)
-        put(b, warp, WARP_BLOCKED, b.op("or", get(b, warp, WARP_BLOCKED), lanes))
-    b.ret()
-    return [b]
-
-
-def _check_count(b: Builder) -> None:
-    """Report a thread count that can never be reached, or that differs from other arrivals at this barrier."""
-    warp, expected = b.param("warp"), b.param("expected")
-    worker = get(b, warp, WARP_WORKER)
-    whole = b.op(
-        "and", b.op("add", get(b, worker, WORKER_BLOCK_THREADS), const("i32", LANES - 1)), const("i32", -LANES)
-    )
-    at = b.op("mul", b.cast("zext", b.param("number"), "i64"), const("i64", BARRIER_BYTES))
-    barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), at)
-    begun = b.icmp("ne", get(b, barrier, BARRIER_ARRIVED), const("i32", 0))
-    other = b.icmp("ne", get(b, barrier, BARRIER_EXPECTED), expected)
-    mixed = b.op("and", begun, other)
-    for code, wrong in ((TOO_MANY, b.icmp("ugt", expected, whole)), (MIXED_COUNTS, mixed)):
-        with when(b, wrong, likely=False):
-            report(b, code, b.param("lanes"), b.cast("zext", expected, "i64"))
-
-
-def _check_together(b: Builder, waiting: Value, site: Value) -> None:
-    """Check that lanes of a warp that wait at one barrier arrived by one instruction, if that is required."""
-    aligned = b.icmp("ne", b.op("and", b.param("waits"), const("i32", 2)), const("i32", 0))
-    elsewhere = b.icmp("ne", b.load("i32", site, align=4), b.param("site"))
-    apart = b.op("and", b.icmp("ne", waiting, const("i32", 0)), elsewhere)
-    with when(b, b.op("and", aligned, apart), likely=False):
-        report(b, SPLIT_BARRIER, b.param("lanes"), b.cast("zext", b.param("number"), "i64"))
-    b.store(b.param("site"), site, align=4)
-
-
-def build_order(name: str, watch: Instrumentation) -> list[Builder]:
-    """Return functions that only watchers need: lanes have met before, and memory is in program order.
-
-    void warp.sync(warp, i32 lanes, i32 site), void fence(warp, i32 lanes, i32 site)
-    void warp.sync.each(warp, i32 lanes, i32 site, <32 x i32> members)     lanes with the same mask meet
-    """
-    params = [("ptr", "warp"), ("i32", "lanes"), ("i32", "site")]
-    if name != "warp.sync.each":
-        b = function(name, "void", params)
-        (watch.warp_sync if name == "warp.sync" else watch.fence)(b, b.param("lanes"))
-        b.ret()
-        return [b]
-    b = function(name, "void", [*params, (vec("i32"), "members")])
-    if watch.wants("warp_sync"):
-        left = Variable(b, b.param("lanes"))
-        with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):
-            first = b.intrinsic("cttz", "i32", [left.get(), const("i1", 1)])
-            mask = b.extract(b.param("members"), first)
-            same = b.op("and", left.get(), bits(b, b.icmp("eq", b.param("members"), b.splat(mask))))
-            left.set(b.op("xor", left.get(), same))
-            watch.warp_sync(b, b.op("and", same, mask))
-    b.ret()
-    return [b]
