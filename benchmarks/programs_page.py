@@ -166,7 +166,7 @@ def suite_lines(name: str, counts: Counts) -> list[str]:
     return lines
 
 
-ENDS = ("right", "unchecked", "wrong", "refused", "not done", "not built")
+ENDS = ("right", "unchecked", "waived", "wrong", "refused", "not done", "not built")
 
 
 def program_lines(programs: Sequence[Outcome]) -> list[str]:
@@ -188,9 +188,9 @@ def program_lines(programs: Sequence[Outcome]) -> list[str]:
         lines.append(f"| {' | '.join(map(str, cells))} | {sum(each.launches for each in rows)} |")
     others = []
     for each in programs:
-        if each.end not in ENDS[:2]:
+        if each.end not in ENDS[:3]:
             why = each.refused[0] if each.refused else re.sub(r"[`|]", "'", " ".join(each.text.split()))[-160:]
             others.append(f"- `{each.name}`: {each.end}: {why[:240]}")
     findings = [f"- `{each.name}`: {finding[:260]}" for each in programs for finding in each.findings[:3]]
-    lines += ["", "Neither right nor unchecked:", *(others or ["none."])]
+    lines += ["", "Neither right, nor unchecked, nor waived:", *(others or ["none."])]
     return [*lines, "", "Findings (read in the source: [found bugs](../found_bugs.md)):", *(findings or ["none."])]

@@ -112,6 +112,8 @@ WRONG = re.compile(
     r"\bFAIL|\bfailed\b|[Mm]ismatch|[Nn]ot match|NOT OK|[Ii]ncorrect|not match|\bwrong\b|CUDA error", re.I
 )
 RIGHT = re.compile(r"\bPASS|\bOK\b|[Ss]uccess|\bcorrect|\bmatch|results match|\bdone\b|completed", re.I)
+WAIVED = 2
+"""The exit code of cuda-samples where a GPU lacks what is shown."""
 KEPT = 600
 """Characters of a wrong program's output that are kept."""
 
@@ -136,7 +138,8 @@ class Outcome:
 
     name: str
     end: str
-    """right, unchecked (it ended well and says nothing), wrong, refused, not built, not done."""
+    """right, unchecked (it ended well and says nothing), waived (by the program: this GPU lacks what it shows), wrong,
+    refused, not built, not done."""
     text: str = ""
     launches: int = 0
     findings: list[str] = field(default_factory=list)
@@ -239,6 +242,8 @@ def run(program: Program, where: Path, seconds: float, tools: str) -> Outcome:
     text = printed + own
     if refused:
         end = "refused"
+    elif found["program_exit_code"] == WAIVED and "aiv" in text:
+        end = "waived"
     elif found["program_exit_code"] or WRONG.search(text):
         end = "wrong"
     else:

@@ -58,6 +58,11 @@ def test_findings_can_be_reported_only(weft_exec: Exec) -> None:
     assert "M101" in done.stderr and "ERROR SUMMARY: 2 errors" in done.stderr  # a load and a store
 
 
+def test_a_failed_assertion_is_an_error_of_the_program_also_where_findings_are_reported_only(weft_exec: Exec) -> None:
+    done = weft_exec("--findings", "report", "python", str(PROGRAMS / "faults.py"), "assert")
+    assert done.stdout == "launch 0\nwait 710\nagain 710\nreset 0 0\n", done.stderr
+
+
 def test_suppressed_findings_do_not_count(weft_exec: Exec) -> None:
     done = weft_exec("--suppress", "M101", *scale(10, 16, 0))
     assert (done.returncode, done.stdout) == (0, "launch 0\nwait 0\n"), done.stderr

@@ -24,6 +24,7 @@ from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding
 from weft.core.register_file import require_registers
 from weft.model.occupancy import MAX_REGISTERS, LaunchShape
+from weft.vm.device_heap import heap_in
 from weft.vm.launch import run
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.memory import GLOBAL_BASE, HEAP_BYTES, Allocation
@@ -48,6 +49,9 @@ FAULTS: Mapping[str, Code] = {
     "X403": Code.INVALID_PC,
 }
 """Finding → the sticky error of the context, as a GPU would show it. Other findings are reported only."""
+
+OWN_FAULTS = ("X401", "X402")
+"""Traps and failed assertions: the program's own way to fail, also where findings are only reported."""
 
 SMALL = 20_000
 """Below this many warp instructions of a launch, a second host thread costs more than it gains."""
@@ -262,8 +266,8 @@ class Client:
         """Set the size of the heap of malloc, until a launch has used it; 0: free all of it."""
         number, size_bytes, *_ = request.arguments
         memory = self._device(number).memory
-        if not size_bytes and memory.heap is not None:
-            memory.heap.close()
+        if not size_bytes and (heap := heap_in(memory)) is not None:
+            heap.close()
         if memory.heap is not None and memory.heap_bytes != size_bytes:
             return Answer(Code.INVALID_VALUE)
         if size_bytes > self.options.memory_bytes:
@@ -382,10 +386,9 @@ class Client:
         return Code.COOPERATIVE_LAUNCH_TOO_LARGE if cooperative and math.prod(grid) > held else Code.SUCCESS
 
     def _fault(self, findings: tuple[Finding, ...]) -> int:
-        if not self.options.raises:
-            return 0
+        raised = FAULTS if self.options.raises else OWN_FAULTS
         errors = (finding.code for finding in findings if finding.level is Severity.ERROR)
-        return next((int(FAULTS[code]) for code in errors if code in FAULTS), 0)
+        return next((int(FAULTS[code]) for code in errors if code in raised), 0)
 
     def _occupancy(self, request: Request) -> Answer:
         number, threads, shared_bytes, blocks, wanted, *_ = request.arguments

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from weft.core.finding_codes import Severity
 from weft.ptx.module import Instruction
+from weft.vm.device_heap import heap_in
 from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE, GlobalMemory
 from weft.vm.runtime.watch import Scene
@@ -100,7 +101,8 @@ def _judge_bytes(
 def _reused(offsets: npt.NDArray[np.int64], memory: GlobalMemory) -> npt.NDArray[np.bool_]:
     """Return which bytes were part of several blocks of the heap in this launch."""
     inside = np.zeros(len(offsets), bool)
-    for low, high in memory.heap.reused if memory.heap is not None else ():
+    heap = heap_in(memory)
+    for low, high in heap.reused if heap is not None else ():
         inside |= (offsets >= low) & (offsets < high)
     return inside
 

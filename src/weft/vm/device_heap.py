@@ -227,7 +227,7 @@ class DeviceHeap:
 @contextmanager
 def repeated(memory: GlobalMemory, before: HeapState | None) -> Iterator[None]:
     """Set the heap of a memory to an earlier state inside the context, then to the present one."""
-    heap = memory.heap
+    heap = heap_in(memory)
     if heap is None or before is None:
         yield
         return
@@ -241,9 +241,15 @@ def repeated(memory: GlobalMemory, before: HeapState | None) -> Iterator[None]:
 
 def heap_of(memory: GlobalMemory) -> DeviceHeap:
     """Return the heap of a device's memory; it is made at the first use."""
-    if memory.heap is None:
-        memory.heap = DeviceHeap(memory, memory.heap_bytes)
-    return memory.heap
+    heap = heap_in(memory)
+    if heap is None:
+        memory.heap = heap = DeviceHeap(memory, memory.heap_bytes)
+    return heap
+
+
+def heap_in(memory: GlobalMemory) -> DeviceHeap | None:
+    """Return the heap, if a launch has needed it."""
+    return memory.heap if isinstance(memory.heap, DeviceHeap) else None
 
 
 def _bounds(low: int, size_bytes: int, align: int) -> tuple[int, int]:

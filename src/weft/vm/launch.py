@@ -18,7 +18,7 @@ from weft.core.errors import LaunchError, ResourceError
 from weft.core.records import Dim3, Finding, Visits
 
 from . import context as c
-from .device_heap import HeapState, heap_of, repeated
+from .device_heap import HeapState, heap_in, heap_of, repeated
 from .findings import REPORT, findings_of, in_flight_findings
 from .ir import LANES
 from .launch_records import REPORT_CAPACITY as REPORT_CAPACITY
@@ -76,7 +76,7 @@ class _Run:
             memory.write(globals_at[GRID_WORKSPACE.name], bytes(GRID_WORKSPACE.size_bytes))
         self.plan = program.plan
         self.heap_before: HeapState | None = None
-        heap = heap_of(memory) if self.plan.uses_heap else memory.heap
+        heap = heap_of(memory) if self.plan.uses_heap else heap_in(memory)
         if heap is not None:
             heap.begin()
             if watch.keeps_written or watch.keeps_before:
@@ -169,9 +169,10 @@ class _Run:
 
     def _copied_now(self) -> frozenset[int] | None:
         """Return the numbers of the buffers that are copied: the blocks of the heap are always among them."""
-        if self.copied is None or self.memory.heap is None:
+        heap = heap_in(self.memory)
+        if self.copied is None or heap is None:
             return self.copied
-        return self.copied | {block.number for block in self.memory.heap.live.values()}
+        return self.copied | {block.number for block in heap.live.values()}
 
     def _orders(
         self, schedule: int, chosen: Sequence[int] | None

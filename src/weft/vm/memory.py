@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from weft.core.errors import DeviceMemoryError, LaunchError
 
 from .host_memory import SPARSE_BYTES, aligned_bytes, sparse_zeros
 from .host_memory import Bytes as Bytes
-
-if TYPE_CHECKING:
-    from .device_heap import DeviceHeap
 
 GLOBAL_BASE = 0x7000_0000_0000
 SHARED_BASE = 0x0100_0000_0000
@@ -104,6 +101,19 @@ def merged(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
+class Heap(Protocol):
+    """What memory asks of the heap of malloc inside kernels (`device_heap.py`)."""
+
+    numbers: range
+    fresh: int
+    high: int
+
+    @property
+    def freed_in_launch(self) -> list[Allocation]: ...
+
+    def freed_owner(self, address: int) -> Allocation | None: ...
+
+
 class GlobalMemory:
     """Global memory of one device: buffers with gaps between them, in an arena that grows or is given.
 
@@ -148,7 +158,7 @@ class GlobalMemory:
         self._withdrawn: dict[int, tuple[int, _Placed]] = {}
         """Address → number and place of a buffer that kernels must not reach for now."""
         self.heap_bytes = HEAP_BYTES
-        self.heap: DeviceHeap | None = None
+        self.heap: Heap | None = None
         """The heap of malloc inside kernels, once a launch has needed it."""
 
     @property
