@@ -58,9 +58,9 @@ def test_findings_can_be_reported_only(weft_exec: Exec) -> None:
     assert "M101" in done.stderr and "ERROR SUMMARY: 2 errors" in done.stderr  # a load and a store
 
 
-def test_a_failed_assertion_is_an_error_of_the_program_also_where_findings_are_reported_only(weft_exec: Exec) -> None:
-    done = weft_exec("--findings", "report", "python", str(PROGRAMS / "faults.py"), "assert")
-    assert done.stdout == "launch 0\nwait 710\nagain 710\nreset 0 0\n", done.stderr
+def test_a_trap_is_an_error_of_the_program_also_where_findings_are_reported_only(weft_exec: Exec) -> None:
+    done = weft_exec("--findings", "report", "python", str(PROGRAMS / "faults.py"), "trap")
+    assert done.stdout == "launch 0\nwait 719\nagain 719\nreset 0 0\n", done.stderr
 
 
 def test_suppressed_findings_do_not_count(weft_exec: Exec) -> None:

@@ -13,6 +13,7 @@ int cuDeviceGetAttribute(int *, int, int);
 int cuDevicePrimaryCtxRetain(handle *, int);
 int cuDevicePrimaryCtxReset_v2(int);
 int cuCtxCreate_v2(handle *, unsigned, int);
+int cuCtxCreate_v4(handle *, const void *, unsigned, int);
 int cuCtxDestroy_v2(handle);
 int cuCtxSetCurrent(handle);
 int cuCtxGetCurrent(handle *);
@@ -107,6 +108,9 @@ int main(void) {
     EXPECT(201, cuCtxSetCurrent((handle)&value));
     EXPECT(201, cuCtxSetCurrent((char *)primary + 8));
     EXPECT(0, cuCtxSetCurrent(primary));
+    struct { void *affinity; int affinities; void *graphics; } nothing = {0};
+    EXPECT(0, cuCtxCreate_v4(&made, &nothing, 0, 0));
+    EXPECT(0, cuCtxDestroy_v2(made));
     EXPECT(0, cuCtxCreate_v2(&made, 0, 0));
     EXPECT(0, cuCtxPopCurrent_v2(&other));
     HOLDS(other == made);

@@ -155,9 +155,16 @@ EXPORT int cuCtxCreate_v3(struct handle **context, void *affinity, int count, un
     RETURN(create_context(context, flags, which));
 }
 
-EXPORT int cuCtxCreate_v4(struct handle **context, void *parameters, unsigned flags, int which) {
+/* CUctxCreateParams of the public manual. */
+struct context_parameters {
+    void *affinity;
+    int affinities;
+    void *graphics;
+};
+
+EXPORT int cuCtxCreate_v4(struct handle **context, const struct context_parameters *parameters, unsigned flags, int which) {
     CALL(INITIALISED, context, parameters, flags, which);
-    if (parameters) RETURN(refuse("cuCtxCreate", "parameters of a context: execution affinity and CIG are not supported"));
+    if (parameters && (parameters->affinities || parameters->graphics)) RETURN(refuse("cuCtxCreate", "parameters of a context: execution affinity and CIG are not supported"));
     RETURN(create_context(context, flags, which));
 }
 
