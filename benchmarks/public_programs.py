@@ -111,6 +111,7 @@ zeropoint 1000 1 | zoom 1 3 16 32 1
 WRONG = re.compile(
     r"\bFAIL|\bfailed\b|[Mm]ismatch|[Nn]ot match|NOT OK|[Ii]ncorrect|not match|\bwrong\b|CUDA error", re.I
 )
+NONE_WRONG = re.compile(r"\b(?:0|no) (?:failures|errors|mismatches)", re.I)
 RIGHT = re.compile(r"\bPASS|\bOK\b|[Ss]uccess|\bcorrect|\bmatch|results match|\bdone\b|completed", re.I)
 WAIVED = 2
 """The exit code of cuda-samples where a GPU lacks what is shown."""
@@ -244,7 +245,7 @@ def run(program: Program, where: Path, seconds: float, tools: str) -> Outcome:
         end = "refused"
     elif found["program_exit_code"] == WAIVED and "aiv" in text:
         end = "waived"
-    elif found["program_exit_code"] or WRONG.search(text):
+    elif found["program_exit_code"] or WRONG.search(NONE_WRONG.sub("", text)):
         end = "wrong"
     else:
         end = "right" if RIGHT.search(text) else "unchecked"
