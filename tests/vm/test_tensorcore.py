@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tests.in_turn import one_in
 from tests.vm.tensorcore_jit import CompiledMma
+from tests.vm.tiles import FLOAT_KINDS, INTEGER_KINDS, REGIMES, random_tiles
 from weft.core.errors import Unsupported
 from weft.vm.emit.tensorcore import tensorcore_ir
 from weft.vm.mma_kind import FORMATS, WGMMA, MmaKind
@@ -27,72 +28,7 @@ F64_KINDS = [
     for m, k in ((8, 4), (16, 4), (16, 8), (16, 16))
 ]
 E4M3 = MmaKind(16, 8, 32, "e4m3", "e4m3", "f32", "f32")
-FP8 = ("e4m3", "e5m2")
-FLOAT_KINDS = [
-    *(MmaKind(16, 8, k, "f16", "f16", acc, acc) for k in (16, 8) for acc in ("f32", "f16")),
-    *(MmaKind(16, 8, k, "bf16", "bf16", "f32", "f32") for k in (16, 8)),
-    *(MmaKind(16, 8, k, "tf32", "tf32", "f32", "f32") for k in (8, 4)),
-    *(MmaKind(16, 8, 32, a, b, acc, acc) for a in FP8 for b in FP8 for acc in ("f32", "f16")),
-    MmaKind(16, 8, 16, "e4m3", "e5m2", "f32", "f32"),
-]
-INTEGER_KINDS = [
-    MmaKind(16, 8, k, a, b, "s32", "s32", saturate)
-    for k in (32, 16)
-    for a in ("s8", "u8")
-    for b in ("s8", "u8")
-    for saturate in (False, True)
-]
-REGIMES = ("normal", "cancellation", "denormal", "zeros", "wide", "top", "bottom", "special", "any")
-TILES_PER_REGIME = 1200  # nine regimes: 10,800 tiles for every kind and mode
-
-
-def random_bits(rng: np.random.Generator, shape: tuple[int, ...], name: str, regime: str) -> Array:
-    """Return bit patterns of a format: a sign, an exponent field from the regime's range, a mantissa."""
-    fmt = FORMATS[name]
-    mantissa_bits = fmt.mantissa_bits + (13 if name == "tf32" else 0)  # tf32: with the ignored bits set
-    top = (1 << fmt.exponent_bits) - 1
-    span = min(4, fmt.bias // 2)
-    low, high = {
-        "normal": (fmt.bias - span, fmt.bias + span),
-        "cancellation": (fmt.bias - span, fmt.bias + span),
-        "denormal": (0, 1),
-        "zeros": (fmt.bias - span, fmt.bias + span),
-        "wide": (0, top - 1),
-        "top": (top - 6, top - 1),
-        "bottom": (0, max(top // 4, 2)),
-        "special": (0, top),
-        "any": (0, top),
-    }[regime]
-    field = rng.integers(low, high + 1, shape, dtype=np.uint64)
-    mantissa = rng.integers(0, 1 << mantissa_bits, shape, dtype=np.uint64)
-    # Short mantissas make exact ties and exact cancellations common.
-    short = rng.random(shape) < 0.3
-    mantissa = np.where(short, mantissa >> (mantissa_bits - 1) << (mantissa_bits - 1), mantissa)
-    if regime == "special":
-        chosen = rng.random(shape) < 0.02
-        field = np.where(chosen, top, np.minimum(field, top - 1))
-        mantissa = np.where(chosen & (rng.random(shape) < 0.5), 0, mantissa)
-    sign = rng.integers(0, 2, shape, dtype=np.uint64)
-    bits = (sign << (mantissa_bits + fmt.exponent_bits)) | (field << mantissa_bits) | mantissa
-    if regime == "zeros":
-        rows_or_elements = rng.random(shape) < 0.6
-        rows_or_elements |= rng.random((*shape[:-1], 1)) < 0.3
-        bits = np.where(rows_or_elements, bits & (1 << (fmt.storage_bits - 1)), bits)
-    return bits.astype(np.dtype(f"u{fmt.storage_bits // 8}"))
-
-
-def random_tiles(kind: MmaKind, regime: str, tiles: int, seed: int) -> tuple[Array, Array, Array]:
-    rng = np.random.default_rng([seed, REGIMES.index(regime), kind.k])
-    a = random_bits(rng, (tiles, kind.m, kind.k), kind.a_type, regime)
-    b = random_bits(rng, (tiles, kind.k, kind.n), kind.b_type, regime)
-    c_regime = regime if rng.random() < 0.5 or regime in ("zeros", "top", "special") else "wide"
-    c = random_bits(rng, (tiles, kind.m, kind.n), kind.c_type, c_regime)
-    if regime == "cancellation":  # c = -(a b), a few units off
-        sign_bit = c.dtype.type(1 << (FORMATS[kind.c_type].storage_bits - 1))
-        c = (mma(a, b, np.zeros_like(c), kind=kind) ^ sign_bit) + rng.integers(0, 3, c.shape, dtype=c.dtype)
-    elif regime == "normal":  # ordinary accumulators, also of other sizes than the products
-        c = random_bits(rng, c.shape, kind.c_type, "normal")
-    return a, b, c
+TILES_PER_REGIME = 1000  # twelve regimes: 12,000 tiles for every kind and mode
 
 
 def assert_same(got: Array, expected: Array, context: str) -> None:
@@ -170,13 +106,8 @@ def test_fp8_of_sm_90_is_two_products_of_halves_and_a_sum() -> None:
 
 @pytest.mark.parametrize("kind", INTEGER_KINDS, ids=lambda kind: kind.label)
 def test_integer_kinds(kind: MmaKind) -> None:
-    rng = np.random.default_rng(4)
-    a = rng.integers(0, 256, (10_000, 16, kind.k), dtype=np.uint8)
-    b = rng.integers(0, 256, (10_000, kind.k, 8), dtype=np.uint8)
-    c = rng.integers(-(2**31), 2**31, (10_000, 16, 8)).astype(np.int32)
-    c[::2] |= 0x7FF00000  # near the limits, so that sums leave s32
-    a[:8], b[:4] = 0x80, 0xFF
-    got = CompiledMma(kind)(a, b, c.view(np.uint32))
+    a, b, c = random_tiles(kind, "any", 10_000, seed=4)
+    got = CompiledMma(kind)(a, b, c)
     assert_same(got, mma(a, b, c, kind=kind).view(np.uint32), kind.label)
 
 

@@ -1,8 +1,8 @@
 """The shape and types of warp-level matrix instructions, and the tensor-core rule of each.
 
-The table of rules is the published, hardware-validated one: a step aligns `step_k` exact products and the
-accumulator to the largest exponent, truncates every term to `fraction_bits`, adds exactly, and converts the
-sum.
+The table of rules is the published, hardware-validated one, that of MMA-Sim 2.1.1: a step aligns `step_k` exact
+products and the accumulator to the largest exponent, truncates every term to `fraction_bits`, adds exactly, and
+converts the sum.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,6 @@ INTEGER_TYPES = ("s8", "u8")
 STORAGE_BITS = {**{name: fmt.storage_bits for name, fmt in FORMATS.items()}, "s8": 8, "u8": 8, "s32": 32}
 WGMMA = "wgmma"
 """In place of an architecture: the warpgroup instructions of sm_90a, whose fp8 rule is not that of its `mma.sync`."""
-ZERO_EXPONENT = -126  # the exponent of a zero operand, in every format
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,12 @@ class MmaKind:
 
 @dataclass(frozen=True)
 class FusedRule:
-    """Products per step, bits kept when aligning, and bits kept in an f32 result."""
+    """Products per step, bits kept when aligning, bits kept in an f32 result, exponent of a term that is zero."""
 
     step_k: int
     fraction_bits: int
     result_bits: int
+    zero_exponent: int
 
 
 _SHAPES = {  # type of A -> K of m16n8kK
@@ -120,17 +120,19 @@ def check_kind(kind: MmaKind) -> None:
 def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
     """Return the rule of a floating-point kind (not f64, whose rule is in vm/reference/tensorcore.py)."""
     check_kind(kind)
-    if kind.is_fp8 and arch == "sm_89":
-        return FusedRule(step_k=16, fraction_bits=13, result_bits=13)
-    if kind.is_fp8 and arch == WGMMA:
-        return FusedRule(step_k=kind.k, fraction_bits=13, result_bits=13)
-    if kind.is_fp8 and arch != "sm_120":
+    half = kind.d_type == "f16"
+    early = arch in ("sm_80", "sm_86", "sm_87", "sm_89")
+    if not early and arch not in ("sm_90", "sm_120", WGMMA):
+        raise Unsupported(f"tensor-core rounding of {arch}")
+    zero = (-20 if half else -132) if early else (-21 if half else -133)
+    if not kind.is_fp8:
+        early_step = 4 if kind.a_type == "tf32" else 8
+        return FusedRule(early_step, 24, 23, zero) if early else FusedRule(kind.k, 25, 23, zero)
+    if arch == "sm_120":
+        return FusedRule(kind.k, 25, 23, zero)
+    if arch not in ("sm_89", WGMMA):
         raise Unsupported(f"mma {kind.label} on {arch}: its rounding is not known")
-    if arch in ("sm_80", "sm_86", "sm_87", "sm_89"):
-        return FusedRule(step_k=4 if kind.a_type == "tf32" else 8, fraction_bits=24, result_bits=23)
-    if arch in ("sm_90", "sm_120", WGMMA):
-        return FusedRule(step_k=kind.k, fraction_bits=25, result_bits=23)
-    raise Unsupported(f"tensor-core rounding of {arch}")
+    return FusedRule(16 if early else kind.k, 13, 13, zero)
 
 
 def half_kind(kind: MmaKind, arch: str) -> MmaKind | None:
@@ -176,7 +178,6 @@ __all__ = [
     "FORMATS",
     "INTEGER_TYPES",
     "WGMMA",
-    "ZERO_EXPONENT",
     "FloatFormat",
     "FusedRule",
     "MmaKind",

@@ -219,7 +219,7 @@ def _fused_body(b: Builder, how: _Fused, exact_name: str, sets: AbstractContextM
                 values = [half_bits(b, b.cast("bitcast", bits, F32)) for bits in values]
             store_results(b, kind, values, b.offset(staged, at), stride=stride)
         exact, fast, done = b.label("exact"), b.label("fast"), b.label("done")
-        b.cbr(running.needs_exact(code, a.tests + operand.tests), exact, fast, likely=False)
+        b.cbr(running.needs_exact(code, how.rule, a.tests + operand.tests), exact, fast, likely=False)
         b.place(exact)
         b.call(exact_name, "void", [here.d, b.param("a"), here.b, here.c])
         b.br(done)
@@ -238,14 +238,17 @@ def _group_offset(b: Builder, code: OperandCode, group: Value) -> Value:
 
 
 class _Running:
-    """The largest and smallest E, and the smallest non-zero accumulator (2|c| - 1 as an integer)."""
+    """The running values of a tile's tests. All are made before the loop over groups, because that sets them."""
 
     def __init__(self, b: Builder) -> None:
         self.b = b
         self.largest = Variable(b, const(I32, 0))
         self.smallest = Variable(b, const(I32, -1))
         self.smallest_c = Variable(b, const(I32, -1))
-        self.overflow: Variable | None = None
+        """The smallest non-zero accumulator, as the integer 2|c| - 1."""
+        self.smallest_sum = Variable(b, const(I32, -1))
+        """The smallest E of sums with a term that is not zero, as its bits less those of LOWEST and 1."""
+        self.overflow = Variable(b, const(I32, 0))
         """The sign is set where a sum of sums does not fit an i32."""
 
     def see_accumulator(self, c: Value) -> None:
@@ -256,21 +259,27 @@ class _Running:
         self.largest.set(umax(self.b, self.largest.get(), exponent))
         self.smallest.set(umin(self.b, self.smallest.get(), exponent))
 
+    def see_half(self, exponent: Value) -> None:
+        """Note E of a sum that becomes an f16: E is LOWEST exactly if all terms are zero, and then wraps."""
+        above = self.b.op("sub", exponent, const(I32, (LOWEST << 23) + 1))
+        self.smallest_sum.set(umin(self.b, self.smallest_sum.get(), above))
+
     def see_sum(self, total: Value, *parts: Value) -> None:
         """Note whether the sum of two parts overflowed: then its sign is that of neither."""
         b = self.b
-        if self.overflow is None:
-            self.overflow = Variable(b, const(I32, 0))
         lost = b.op("and", *(b.op("xor", part, total) for part in parts))
         self.overflow.set(b.op("or", self.overflow.get(), lost))
 
-    def needs_exact(self, code: OperandCode, operands: Tests) -> Value:
+    def needs_exact(self, code: OperandCode, rule: FusedRule, operands: Tests) -> Value:
         """Return all tests as one i1."""
         b = self.b
         too_high = b.icmp("uge", self.largest.get(), const(I32, HIGHEST << 23))
         tests = [*operands.special, any_lane(b, too_high)]
-        if self.overflow is not None:
+        if rule.step_k > _products_per_sum(rule):
             tests.append(any_lane(b, b.icmp("slt", self.overflow.get(), const(I32, 0))))
+        if code.kind.d_type == "f16":  # a term that is zero may have the largest exponent
+            limit = (rule.zero_exponent + 127 - LOWEST << 23) - 1
+            tests.append(any_lane(b, b.icmp("ult", self.smallest_sum.get(), const(I32, limit))))
         if code.kind.c_type == "f32":
             tests.append(any_lane(b, b.icmp("ult", self.smallest_c.get(), const(I32, (LOWEST << 24) - 1))))
         if not code.narrow:
@@ -296,6 +305,8 @@ def _group(
                 running.see_accumulator(c)
             exponent = _step_exponent(b, code, packed, n, c)
             running.see_exponent(exponent)
+            if kind.d_type == "f16":
+                running.see_half(exponent)
             total, *others = _aligned_sums(b, code, a, operand, n, c, exponent, step, rule)
             for other in others:
                 both = b.op("add", total, other)
@@ -377,6 +388,7 @@ def _rounded(b: Builder, how: _Fused, total: Value, exponent: Value) -> Value:
     result = b.op("fmul", b.cast("bitcast", bits, F32), b.cast("bitcast", unit, F32))
     if kind.d_type == "f16":
         result = b.cast("fpext", b.cast("fptrunc", result, vec("half", 16)), F32)
+        result = b.op("fadd", result, const(F32, 0.0))  # -0 becomes +0
     return b.cast("bitcast", result, I32)
 
 

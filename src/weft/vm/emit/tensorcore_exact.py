@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from weft.vm.emit.tensorcore_operands import repeat
 from weft.vm.ir import Builder, Value, const
-from weft.vm.mma_kind import FORMATS, ZERO_EXPONENT, FloatFormat, FusedRule, MmaKind
+from weft.vm.mma_kind import FORMATS, FloatFormat, FusedRule, MmaKind
 from weft.vm.runtime.shape import Variable
 
 
@@ -62,11 +62,14 @@ def _step(b: Builder, kind: MmaKind, rule: FusedRule, m: Value, n: Value, start:
     a_format, b_format = FORMATS[kind.a_type], FORMATS[kind.b_type]
     c = _decoded(b, FORMATS[kind.c_type], c_bits)
     # First pass: the largest exponent, and the class of the exact sum.
-    largest, sum_class = Variable(b, c.exponent), Variable(b, c.stand_in)
+    zero = _i64(rule.zero_exponent)
+    c_exponent = b.select(b.icmp("eq", c.significand, _i64(0)), zero, c.exponent)
+    largest, sum_class = Variable(b, c_exponent), Variable(b, c.stand_in)
     with repeat(b, rule.step_k) as turn:
         k = b.op("add", start, turn)
         x, y = _operand(b, "a", m, k, a_format), _operand(b, "b", n, k, b_format)
-        exponent = b.op("add", x.exponent, y.exponent)
+        product, exponent = b.op("mul", x.significand, y.significand), b.op("add", x.exponent, y.exponent)
+        exponent = b.select(b.icmp("eq", product, _i64(0)), zero, exponent)
         largest.set(b.intrinsic("smax", "i64", [largest.get(), exponent]))
         sum_class.set(b.op("fadd", sum_class.get(), b.op("fmul", x.stand_in, y.stand_in)))
     # Second pass: add the aligned, truncated terms.
@@ -109,7 +112,6 @@ def _decoded(b: Builder, fmt: FloatFormat, bits: Value) -> Number:
     significand = b.op("or", mantissa, b.select(denormal, _i64(0), _i64(1 << fmt.mantissa_bits)))
     is_zero = b.icmp("eq", significand, _i64(0))
     exponent = b.op("sub", b.select(denormal, _i64(1), exponent_field), _i64(fmt.bias))
-    exponent = b.select(is_zero, _i64(ZERO_EXPONENT), exponent)
     at_top = b.icmp("eq", exponent_field, _i64(top))
     stand_in = b.select(is_zero, _f64(0.0), _f64(1.0))
     if fmt.has_infinity:
@@ -168,8 +170,8 @@ def _encoded(b: Builder, kind: MmaKind, rule: FusedRule, total: Value, largest: 
     bits = b.op("add", b.op("shl", above, _i64(fmt.mantissa_bits)), kept)
     bits = _at_most(b, bits, infinity)
     sign_bit = 1 << (fmt.storage_bits - 1)
-    bits = b.select(b.icmp("eq", kept, _i64(0)), _i64(0), bits)
     bits = b.op("or", bits, b.select(b.icmp("slt", total, _i64(0)), _i64(sign_bit), _i64(0)))
+    bits = b.select(b.icmp("eq", kept, _i64(0)), _i64(0), bits)
     for predicate, bound, pattern in (
         ("oeq", inf, infinity),
         ("oeq", -inf, infinity | sign_bit),

@@ -236,16 +236,14 @@ class OperandCode:
 
     @staticmethod
     def _unbiased(b: Builder, bits: Value, name: str, offset: int) -> Value:
-        """Return exponents plus `offset`, by the rule: denormals have the smallest exponent, zeros -126."""
+        """Return exponents plus `offset`; a zero's is so low that its term, with any partner, is never the largest."""
         shift, bias = {"bf16": (7, 127), "tf32": (23, 127)}.get(name, (10, 15))
         ty = bits.ty
         magnitude = b.op("and", bits, const(ty, 0x7FFFFFFF if name == "tf32" else 0x7FFF))
         exponent = umax(b, b.op("lshr", magnitude, const(ty, shift)), const(ty, 1))
         if offset != bias:
             exponent = b.op("add", exponent, const(ty, offset - bias))
-        if bias == 15:  # with bias 127 a zero has exponent -126 already
-            exponent = b.select(b.icmp("eq", magnitude, const(ty, 0)), const(ty, -126), exponent)
-        return exponent
+        return b.select(b.icmp("eq", magnitude, const(ty, 0)), const(ty, -126 if bias == 15 else -512), exponent)
 
     def _store_a_exponents(self, b: Builder, halves: list[Value], out: Value, start: int, step: int, top: int) -> None:
         """Store one vector per k and group; 8-bit exponents are unbiased, 16-bit ones have bias 127 (B removes it)."""

@@ -1,14 +1,14 @@
 """The arithmetic of `mma`, slow and simple: the definition that compiled functions equal bit for bit.
 
 `hardware` mode, per output element, one fused step after another (the architecture's rule says how many):
-  1. every operand is sign * significand * 2^exponent; a denormal keeps its format's smallest exponent and
-     a zero counts with exponent -126; a product multiplies significands (left in [1, 4)) and adds exponents;
+  1. every operand is sign * significand * 2^exponent, where a denormal keeps its format's smallest exponent; a product
+     multiplies significands (left in [1, 4)) and adds exponents; a product or an accumulator that is zero counts with
+     the rule's `zero_exponent`;
   2. if the exact sum is NaN or infinite because an operand is, that is the result (NaN: 0x7FFFFFFF / 0x7FFF);
   3. otherwise every term is aligned to the largest exponent and truncated toward zero to `fraction_bits`;
   4. the integers are added exactly, and the sum is converted: toward zero for f32, to nearest even for f16.
-Choices that the published rules do not cover: a sum of exactly zero is +0, another that rounds to zero keeps
-its sign; a finite sum of 2^128 or more becomes infinity (f16: what round to nearest even gives), so
-truncation never turns an overflow into the largest finite number.
+A result of zero is +0, also if it is a negative sum that rounds to zero; a finite sum of 2^128 or more becomes infinity
+(f16: what round to nearest even gives), so truncation never turns an overflow into the largest finite number.
 
 `ieee` mode: one single-rounded fused multiply-add per product in increasing k, in f32; an f16 accumulator is
 widened first and rounded once at the end. Integer kinds are exact.
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import UsageError
-from weft.vm.mma_kind import FORMATS, ZERO_EXPONENT, FloatFormat, FusedRule, MmaKind, check_kind, fused_rule, half_kind
+from weft.vm.mma_kind import FORMATS, FloatFormat, FusedRule, MmaKind, check_kind, fused_rule, half_kind
 
 from .exact import sum_sign
 
@@ -59,7 +59,6 @@ def decode(bits: Array, fmt: FloatFormat) -> Decoded:
     sign = 1 - 2 * ((word >> (fmt.mantissa_bits + fmt.exponent_bits)) & 1)
     significand = np.where(field > 0, mantissa + (1 << fmt.mantissa_bits), mantissa)
     exponent = np.maximum(field, 1) - fmt.bias
-    exponent = np.where(significand == 0, ZERO_EXPONENT, exponent)
     top = field == (1 << fmt.exponent_bits) - 1
     if fmt.has_infinity:
         nan, infinite = top & (mantissa != 0), top & (mantissa == 0)
@@ -77,15 +76,17 @@ def _shift_toward_zero(magnitude: Array, left: Array) -> Array:
 def _fused_step(a: Decoded, b: Decoded, c: Decoded, kind: MmaKind, rule: FusedRule) -> Array:
     """Compute one step on a (T, M, S), b (T, S, N), c (T, M, N); return raw bits."""
     product_sign = a.sign[..., :, :, None] * b.sign[..., None, :, :]  # (T, M, S, N)
-    product_exponent = a.exponent[..., :, :, None] + b.exponent[..., None, :, :]
     product_significand = a.significand[..., :, :, None] * b.significand[..., None, :, :]
+    product_exponent = a.exponent[..., :, :, None] + b.exponent[..., None, :, :]
+    product_exponent = np.where(product_significand == 0, rule.zero_exponent, product_exponent)
+    c_exponent = np.where(c.significand == 0, rule.zero_exponent, c.exponent)
     product_fraction_bits = FORMATS[kind.a_type].mantissa_bits + FORMATS[kind.b_type].mantissa_bits
     c_fraction_bits = FORMATS[kind.c_type].mantissa_bits
 
-    largest = np.maximum(product_exponent.max(axis=-2), c.exponent)  # (T, M, N)
+    largest = np.maximum(product_exponent.max(axis=-2), c_exponent)  # (T, M, N)
     shift = rule.fraction_bits - product_fraction_bits + product_exponent - largest[..., :, None, :]
     terms = product_sign * _shift_toward_zero(product_significand, shift)
-    c_shift = rule.fraction_bits - c_fraction_bits + c.exponent - largest
+    c_shift = rule.fraction_bits - c_fraction_bits + c_exponent - largest
     total = terms.sum(axis=-2) + c.sign * _shift_toward_zero(c.significand, c_shift)
 
     a_zero, b_zero = a.significand == 0, b.significand == 0
@@ -126,8 +127,7 @@ def _encode(total: Array, exponent: Array, fmt: FloatFormat, fraction_bits: int,
     infinity = ((1 << fmt.exponent_bits) - 1) << fmt.mantissa_bits
     field = np.minimum(leading - fmt.min_exponent, 1 << fmt.exponent_bits)
     bits = np.minimum((field << fmt.mantissa_bits) + kept, infinity)
-    bits = np.where(kept == 0, 0, bits)
-    return np.where(total < 0, bits | (1 << (fmt.storage_bits - 1)), bits)
+    return np.where(kept == 0, 0, np.where(total < 0, bits | (1 << (fmt.storage_bits - 1)), bits))
 
 
 def to_float64(bits: Array, fmt: FloatFormat) -> Array:
