@@ -158,9 +158,8 @@ def programs(folder: Path) -> Iterator[Program]:
             for kernel in kernels:
                 yield Program(f"llm.c {name} {kernel}", root, build, name, (str(kernel),), True, f"llm.c {name}")
     if (root := folder / "cuda-samples").is_dir():
-        for group, names in CUDA_SAMPLES.items():
-            for name, arguments in names.items():
-                where = root / "Samples" / group / name
+        for name, arguments in (pair for names in CUDA_SAMPLES.values() for pair in names.items()):
+            for where in (root / "Samples").glob(f"*/{name}"):  # samples move between groups
                 sources = sorted(path.name for path in where.glob("*.c*") if path.suffix in (".cu", ".cpp", ".c"))
                 build = (
                     *NVCC,
