@@ -20,6 +20,7 @@ RIGHT = [
     "occupancy",
     "two_files",
     "device_heap",
+    "conditional_nodes",
     "graphs",
 ]
 OTHERS = ["printing", "out_of_bounds", "race", "uninitialised", "refused_texture", "found_bugs"]

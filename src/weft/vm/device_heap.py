@@ -14,7 +14,8 @@ from pathlib import Path
 
 from weft.core.records import Place
 
-from .memory import ALIGN, GLOBAL_BASE, RED_ZONE, Allocation, Bytes, GlobalMemory, merged, shown_name
+from .buffers import ALIGN, RED_ZONE, Allocation, merged, shown_name
+from .memory import GLOBAL_BASE, Bytes, GlobalMemory
 
 GRAIN = 16
 """A block takes a multiple of so many bytes of the heap's size; CUDA promises this alignment."""
@@ -80,7 +81,7 @@ class DeviceHeap:
 
     def begin(self) -> None:
         """Start a launch."""
-        for block in self._freed:
+        for block in self._freed[self._of_launch :]:
             self.memory.extents[block.number] = 0
         self._of_launch = len(self._freed)
         self.reused = []

@@ -13,7 +13,7 @@ import mmap
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import Protocol
 
@@ -21,6 +21,13 @@ import numpy as np
 
 from weft.core.errors import DeviceMemoryError, LaunchError
 
+from .buffers import ALIGN as ALIGN
+from .buffers import LEAST_GAP as LEAST_GAP
+from .buffers import RED_ZONE as RED_ZONE
+from .buffers import Allocation as Allocation
+from .buffers import PlacedBuffer, end_of_gap, merged
+from .buffers import miss as miss
+from .buffers import shown_name as shown_name
 from .host_memory import SPARSE_BYTES, aligned_bytes, sparse_zeros
 from .host_memory import Bytes as Bytes
 
@@ -36,9 +43,6 @@ SHARED_START = 1024
 SHARED_GRANULE = 64
 """Shared arrays are at least two of these apart, so that a granule belongs to at most one."""
 LOCAL_START = 256
-RED_ZONE = 256
-LEAST_GAP, MOST_GAP = 1 << 12, 1 << 18
-"""Limits of the bytes without an owner behind a buffer of global memory; between them, as many as the buffer has."""
 FREED_BYTES = 1 << 24
 """Places of freed buffers are used again when this much of the arena is used."""
 QUARANTINE_PART, QUARANTINE_COUNT = 8, 1 << 14
@@ -46,59 +50,8 @@ QUARANTINE_PART, QUARANTINE_COUNT = 8, 1 << 14
 the arena, or more than this number."""
 DISCARD_BYTES = 1 << 16
 """Host memory of freed buffers at least this large is returned."""
-ALIGN = 256
-"""Allocations start at multiples of this, so that a granule of this size belongs to at most one."""
 HEAP_BYTES = 8 << 20
 """Size of the heap of malloc inside kernels, unless the program sets CU_LIMIT_MALLOC_HEAP_SIZE."""
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """One buffer of global memory."""
-
-    address: int
-    size_bytes: int
-    name: str = ""
-    of: str = ""
-    """Where it was used, once it is freed: "of an earlier launch", or nothing."""
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A buffer and its place: the bytes from `low` to `high`, which are the buffer and its gap."""
-
-    buffer: Allocation
-    low: int
-    high: int
-    made: int
-    """How many allocations were made before it."""
-
-
-def shown_name(name: str) -> str:
-    """Returns a buffer's name as messages show it: `argument 0`, but `x` instead of `argument x`."""
-    bare = name.removeprefix("argument ")
-    return (name if bare.isdigit() else bare) or "a buffer"
-
-
-def miss(at: int, start: int, size_bytes: int) -> int:
-    """Return by how much an address misses a buffer. Bytes before the start count four times: most overrun the end."""
-    return max(4 * (start - at), at - start - size_bytes + 1, 0)
-
-
-def _top(start: int, size_bytes: int) -> int:
-    """Return the end of a buffer's gap: RED_ZONE beyond a power of two, so that equal buffers share no cache sets."""
-    gap = min(max(size_bytes, LEAST_GAP), MOST_GAP) + RED_ZONE
-    return -(-(start + size_bytes + gap) // ALIGN) * ALIGN
-
-
-def merged(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return places in order, those next to each other as one."""
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(places):
-        if joined and joined[-1][1] == low:
-            low = joined.pop()[0]
-        joined.append((low, high))
-    return joined
 
 
 class Heap(Protocol):
@@ -142,7 +95,7 @@ class GlobalMemory:
         """A byte per byte of the arena, once `keep_written` was called: 255 where it was written, 0 where not."""
         self.numbers = 1
         """One more than the highest allocation number so far."""
-        self._live: dict[int, _Placed] = {}
+        self._live: dict[int, PlacedBuffer] = {}
         """By number, oldest first."""
         self._starts: dict[int, int] = {}
         """Address → number of the live buffer that starts there."""
@@ -151,11 +104,11 @@ class GlobalMemory:
         self._unused_numbers: list[int] = []
         self._gaps: list[tuple[int, int]] = []
         """Places below `used` that can be used again: start and end, in order, none next to another."""
-        self._quarantine: deque[_Placed] = deque()
+        self._quarantine: deque[PlacedBuffer] = deque()
         """Freed buffers whose place is not used again yet, oldest first."""
         self._quarantined = 0
         """Bytes of their places."""
-        self._withdrawn: dict[int, tuple[int, _Placed]] = {}
+        self._withdrawn: dict[int, tuple[int, PlacedBuffer]] = {}
         """Address → number and place of a buffer that kernels must not reach for now."""
         self.heap_bytes = HEAP_BYTES
         self.heap: Heap | None = None
@@ -191,7 +144,7 @@ class GlobalMemory:
         start, low, top = self._place(size_bytes, max(align, ALIGN))
         end = start + size_bytes
         self.arena[end : end + RED_ZONE] = 0xFF
-        self._add(self._number(), _Placed(Allocation(GLOBAL_BASE + start, size_bytes, name), low, top, self._made))
+        self._add(self._number(), PlacedBuffer(Allocation(GLOBAL_BASE + start, size_bytes, name), low, top, self._made))
         if self.written is not None:
             self.written[start:end] = 0xFF if written else 0
             self.written[end:top] = 0xFF
@@ -210,7 +163,7 @@ class GlobalMemory:
     def adopt(self, buffer: Allocation) -> None:
         """Let kernels reach a buffer of the arena that this memory did not place."""
         start = buffer.address - GLOBAL_BASE  # the place is empty: it is not this memory's to use again
-        self._add(self._number(), _Placed(buffer, start, start, self._made))
+        self._add(self._number(), PlacedBuffer(buffer, start, start, self._made))
 
     def disown(self, address: int) -> None:
         """End that kernels can reach an adopted buffer; nothing if there is none."""
@@ -242,7 +195,7 @@ class GlobalMemory:
     def show(self, number: int, buffer: Allocation) -> None:
         """Let kernels reach a buffer in a reserved place, with a reserved number."""
         start = buffer.address - GLOBAL_BASE
-        self._live[number] = _Placed(buffer, start, start, self._made)
+        self._live[number] = PlacedBuffer(buffer, start, start, self._made)
         self._made += 1
         self.extents[number] = start, buffer.size_bytes
         self._own(buffer, number)
@@ -291,7 +244,7 @@ class GlobalMemory:
         if self._gaps and self._gaps[-1][1] == self.used:
             self.used = self._gaps.pop()[0]
 
-    def _add(self, number: int, placed: _Placed) -> None:
+    def _add(self, number: int, placed: PlacedBuffer) -> None:
         """Make a buffer live."""
         self._live[number] = placed
         self._starts[placed.buffer.address] = number
@@ -299,7 +252,7 @@ class GlobalMemory:
         self.extents[number] = placed.buffer.address - GLOBAL_BASE, placed.buffer.size_bytes
         self._own(placed.buffer, number)
 
-    def _remove(self, number: int) -> _Placed:
+    def _remove(self, number: int) -> PlacedBuffer:
         """End a buffer's life; return its place."""
         placed = self._live.pop(number)
         del self._starts[placed.buffer.address]
@@ -330,13 +283,13 @@ class GlobalMemory:
         """Return where a new buffer starts, and where its place does and ends: in the first gap that fits, or last."""
         for index, (low, high) in enumerate(self._gaps):
             start = -(-low // align) * align
-            top = _top(start, size_bytes)
+            top = end_of_gap(start, size_bytes)
             if top <= high:
                 self._gaps[index : index + 1] = [(top, high)] if top < high else []
                 return start, low, top
         low = self.used
         start = -(-low // align) * align
-        top = _top(start, size_bytes)
+        top = end_of_gap(start, size_bytes)
         if top > len(self.arena):
             if self.fixed and not self._quarantine:
                 free = len(self.arena) - self.used + sum(high - low for low, high in self._gaps)

@@ -78,3 +78,59 @@ EXPORT int cudaGraphExecMemsetNodeSetParams(void *exec, void *node, const void *
 EXPORT int cudaGraphAddMemFreeNode(void **made, void *graph, void *const *nodes, size_t count, void *pointer) {
     CALL(cuGraphAddMemFreeNode(made, graph, nodes, count, (uint64_t)pointer));
 }
+
+/* ---- nodes of any kind ---- */
+
+enum { KERNEL_TYPE, COPY_TYPE };
+
+/* cudaGraphNodeParams. The driver's record has the same layout, except the function of a kernel and a copy. */
+struct node_record {
+    int type, reserved[3];
+    union {
+        struct kernel_record kernel;
+        struct {
+            int flags, reserved[3]; /* a context in the last two, which is not supported */
+            struct copy_3d given;
+        } copy;
+        struct {
+            int flags, reserved;
+            void *context;
+            struct box box;
+        } driver_copy;
+        uint8_t bytes[232];
+    };
+    int64_t end;
+};
+
+static int add_any(void **made, void *graph, void *const *nodes, const void *data, size_t count, struct node_record *given) {
+    if (!given) return INVALID_VALUE;
+    struct node_record passed = {.type = given->type};
+    if (given->type == KERNEL_TYPE)
+        return with_function(&passed.kernel, &given->kernel) ?: cuGraphAddNode_v2(made, graph, nodes, data, count, &passed);
+    if (given->type == COPY_TYPE)
+        return box_of(&passed.driver_copy.box, &given->copy.given) ?: cuGraphAddNode_v2(made, graph, nodes, data, count, &passed);
+    return cuGraphAddNode_v2(made, graph, nodes, data, count, given); /* which it fills in */
+}
+
+#if CUDART == 12 /* both forms; CUDA 13 has the later one under the old name */
+EXPORT int cudaGraphAddNode(void **made, void *graph, void *const *nodes, size_t count, struct node_record *given) {
+    CALL(add_any(made, graph, nodes, NULL, count, given));
+}
+
+EXPORT int cudaGraphAddNode_v2(void **made, void *graph, void *const *nodes, const void *data, size_t count, struct node_record *given) {
+    CALL(add_any(made, graph, nodes, data, count, given));
+}
+#else
+EXPORT int cudaGraphAddNode(void **made, void *graph, void *const *nodes, const void *data, size_t count, struct node_record *given) {
+    CALL(add_any(made, graph, nodes, data, count, given));
+}
+#endif
+
+EXPORT int cudaGraphConditionalHandleCreate(uint64_t *made, void *graph, unsigned first, unsigned flags) {
+    CALL(cuGraphConditionalHandleCreate(made, graph, NULL, first, flags));
+}
+
+EXPORT int cudaGraphConditionalHandleCreate_v2(uint64_t *made, void *graph, void *context, unsigned first, unsigned flags) {
+    if (context) return done(weftRefuse(__func__, "an execution context"));
+    CALL(cuGraphConditionalHandleCreate(made, graph, NULL, first, flags));
+}

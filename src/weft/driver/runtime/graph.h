@@ -57,6 +57,8 @@ int cuGraphNodeGetDependencies_v2(void *node, void **nodes, void *data, size_t *
 int cuGraphNodeGetDependentNodes_v2(void *node, void **nodes, void *data, size_t *count);
 int cuGraphNodeGetType(void *node, int *type);
 int cuGraphDebugDotPrint(void *graph, const char *path, unsigned flags);
+int cuGraphAddNode_v2(void **made, void *graph, void *const *nodes, const void *data, size_t count, void *given);
+int cuGraphConditionalHandleCreate(uint64_t *made, void *graph, void *context, unsigned first, unsigned flags);
 int cuGraphAddKernelNode(void **made, void *graph, void *const *nodes, size_t count, const void *given);
 int cuGraphKernelNodeGetParams(void *node, void *shown);
 int cuGraphKernelNodeSetParams(void *node, const void *given);

@@ -266,18 +266,16 @@ static void finish(struct capture *capture) {
 EXPORT int cuStreamEndCapture(struct handle *stream, struct handle **graph) {
     CALL(CURRENT, stream, graph);
     if (!is_stream(stream)) RETURN(INVALID_HANDLE);
-    if (!graph) RETURN(INVALID_VALUE);
-    *graph = NULL;
     struct capture *capture = capture_of(stream);
+    if (!graph && !(capture && capture->into)) RETURN(INVALID_VALUE); /* a program knows the graph that it captures into */
+    if (graph) *graph = NULL;
     if (!capture) RETURN(ILLEGAL_STATE);
     if (capture->origin != stream) RETURN(invalidate(capture, STREAM_CAPTURE_UNMATCHED));
     if (capture->thread != &thread_mark && capture->mode != RELAXED) RETURN(invalidate(capture, STREAM_CAPTURE_WRONG_THREAD));
     int code = capture->status == INVALIDATED ? STREAM_CAPTURE_INVALIDATED : unjoined(capture, frontier_of(stream)) ? STREAM_CAPTURE_UNJOINED : SUCCESS;
     graph_of(capture->graph)->captured = 0;
-    if (code == SUCCESS)
-        *graph = capture->graph;
-    else if (!capture->into)
-        destroy_graph(capture->graph);
+    if (code == SUCCESS && graph) *graph = capture->graph;
+    if (code != SUCCESS && !capture->into) destroy_graph(capture->graph);
     finish(capture);
     RETURN(code);
 }
