@@ -120,6 +120,12 @@ _ROWS = (
         "let all four warps of the warpgroup execute the same wgmma and setmaxnreg, with the same descriptors",
     ),
     FindingCode(
+        "S314",
+        "wrong number of registers",
+        "synccheck",
+        "let setmaxnreg.dec ask for at most, and setmaxnreg.inc for at least, the registers that the warps have",
+    ),
+    FindingCode(
         "X401",
         "trap",
         "kernel",

@@ -8,14 +8,12 @@ from weft.vm.program import Program
 
 IGNORED = "C7508"
 """The note that `setmaxnreg` has no effect: the number of registers at entry is not known. It names no kernel."""
-_BOUNDS = ("maxnreg", "minnctapersm")
-"""Directives by which that number is known."""
 
 
 def note_findings(binary: Binary, symbol: str, program: Program) -> Iterator[Finding]:
     """Yield a finding for each note about a kernel, or about a function that it may call."""
     kernels = frozenset(binary.entries.values()) | frozenset(binary.resources)
-    bounded = any(name in program.source.function.directives for name in _BOUNDS)
+    bounded = program.source.function.bounds_registers
     for note in binary.notes:
         if note.code == IGNORED and bounded:
             continue
@@ -24,6 +22,11 @@ def note_findings(binary: Binary, symbol: str, program: Program) -> Iterator[Fin
             if at is not None:
                 message = f"ptxas changed the code: {note.message} ({note.code})"
                 yield Finding("P701", message, at.line, at.place)
+
+
+def fixes_registers(binary: Binary) -> bool:
+    """Return whether ptxas ignored a `setmaxnreg` for another reason than a bound that is missing."""
+    return any("setmaxnreg" in note.message and note.code != IGNORED for note in binary.notes)
 
 
 def _instruction(note: AssemblerNote, instruction_at: Mapping[int, Instruction]) -> Instruction | None:

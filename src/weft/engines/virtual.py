@@ -20,7 +20,7 @@ from weft.vm.program import Program, compile_program
 from weft.vm.runtime.watch import Instrumentation
 
 from .arguments import Array, HostArrays, as_array, pack_parameters
-from .assembler_notes import note_findings
+from .assembler_notes import fixes_registers, note_findings
 from .launch import Launch
 from .protocol import DEFAULTS, Capabilities, Engine, RunOptions, require_possible
 from .sample import CannotSample
@@ -107,6 +107,7 @@ class VirtualGPU(Engine):
             self.mode,
             options.max_steps,
             registers=_registers(launch),
+            fixed_registers=fixes_registers(binary),
             sms=self.chip.sms,
         )
         outcome = run(

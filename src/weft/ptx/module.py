@@ -287,6 +287,12 @@ class Function:
     refused: Unsupported | None = None
     """Why the body was not read. A file may have such functions, as long as no launched kernel is or calls one."""
 
+    @property
+    def bounds_registers(self) -> bool:
+        """Return whether a directive tells how many registers a thread has at the start; otherwise ptxas ignores
+        `setmaxnreg`."""
+        return "maxnreg" in self.directives or "minnctapersm" in self.directives
+
     def check_supported(self) -> None:
         """Raise Unsupported if the body was not read."""
         if self.refused is not None:

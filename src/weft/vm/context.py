@@ -96,7 +96,9 @@ WORKER_WARPGROUPS_BYTES = Field(816, "i64")
 """Bytes of them to clear for a new CTA; 0 if the kernel has no such steps."""
 WORKER_WARPGROUPS_FINISH = Field(824, "ptr")
 """The function that compares the warps of each group when a CTA ends; null in that case."""
-WORKER_BYTES = 832
+WORKER_REGISTERS = Field(832, "i32")
+"""Registers of each thread when a CTA starts; 0: not known, or `setmaxnreg` has no effect."""
+WORKER_BYTES = 896
 BULK_LATE, BULK_AT_ISSUE, BULK_SHUFFLED = range(3)
 
 BARRIER_BYTES = 16
@@ -186,7 +188,13 @@ WARP_LAST_STEP = Field(1156, "i32")
 """The instruction of the last one."""
 WARP_HASH = Field(1160, "i64")
 """A hash of them."""
+WARP_REGISTERS = Field(1168, "i32")
+"""Registers of each of its threads."""
+WARP_MISSING = Field(1176, "i64")
+"""If it waits for registers (WARP_POLLED is POOL): how many it needs; in the lower half, how many are free."""
 WARP_BYTES = 1216
+POOL = 0xFFFFFFFF
+"""In WARP_POLLED: the warp waits for registers, not for an mbarrier."""
 
 REPORT_BYTES = 32
 """code i32, site i32, lanes i32, warp i32, address i64, CTA i32, detail i32."""
@@ -202,5 +210,5 @@ BAD_MASK, EXITED_LANES, SPLIT_BARRIER, TOO_MANY, MIXED_COUNTS = range(16, 21)
 BAD_MBARRIER, OUT_OF_ROOM, NO_ARRIVAL = 21, 22, 23
 BAD_MAP, BAD_SIZE, EARLY_PHASE, NOT_AWAITED, GIVEN_UP = range(24, 29)
 OTHER_STEP, OTHER_DESCRIPTOR, FEWER_STEPS = range(29, 32)
-INCOMPLETE_GROUP = 10
+INCOMPLETE_GROUP, NO_REGISTERS, WRONG_REGISTERS = range(10, 13)
 FIRST_PROBE_CODE = 32

@@ -56,19 +56,31 @@ CODES: Mapping[int, tuple[str, str]] = {
     c.OTHER_DESCRIPTOR: ("S311", "the warps of a warpgroup give this product different descriptors"),
     c.FEWER_STEPS: (
         "S311",
-        "the warps of a warpgroup are not together: warp {warp} ends after {steps} of its wgmma and setmaxnreg",
+        "the warps of a warpgroup are not together: warp {upper} ends after {lower} of its wgmma and setmaxnreg",
     ),
     c.INCOMPLETE_GROUP: (
         "S311",
         "this instruction needs a warpgroup, but the last one of the CTA has fewer than four warps",
     ),
+    c.NO_REGISTERS: (
+        "S301",
+        "deadlock: setmaxnreg.inc waits for {upper} registers of the CTA's pool, which has {lower}",
+    ),
+    c.WRONG_REGISTERS: ("S314", "the warp has {lower} registers per thread, and setmaxnreg asks for {upper}"),
     c.BAD_INDEX: ("X403", "branch index {address} is outside its table"),
     c.TRAP: ("X401", "trap"),
 }
 """Report number → finding code and message."""
 
-_WARPGROUPS = (c.OTHER_STEP, c.OTHER_DESCRIPTOR, c.FEWER_STEPS, c.INCOMPLETE_GROUP)
-"""Reports whose address is something else: a PTX line, or a warp and a number."""
+_NUMBERS = (
+    c.OTHER_STEP,
+    c.OTHER_DESCRIPTOR,
+    c.FEWER_STEPS,
+    c.INCOMPLETE_GROUP,
+    c.NO_REGISTERS,
+    c.WRONG_REGISTERS,
+)
+"""Reports whose address is something else: a PTX line, or two numbers."""
 
 REPORT = np.dtype(
     [
@@ -141,15 +153,15 @@ def findings_of(
             missing = waiting_words(arrivals, pending)
             address = SHARED_BASE + (address & STATE_ADDRESS_MASK)
         other = source.instruction_at.get(address) if code == c.OTHER_STEP else None
-        warp, steps = divmod(address, 1 << 32)
-        if code in _WARPGROUPS:
+        upper, lower = divmod(address, 1 << 32)
+        if code in _NUMBERS:
             address = 0
         where = places.where(instruction, address)
         if instruction is not None and instruction.facts.starts and address < SHARED_BASE + WINDOW_BYTES:
             address %= SHARED_BASE  # a copy's target, reported as a generic address
         what, size = access_words(instruction, address)
         words = trap_words(source.trap_at(line)) if code == c.TRAP else codes[code][1]
-        numbers = {"address": address, "warp": warp, "steps": steps}
+        numbers = {"address": address, "upper": upper, "lower": lower}
         message = words.format(**numbers, where=where, spot=spot.message, what=what, size=size, missing=missing)
         found.append(
             Finding(

@@ -23,7 +23,7 @@ from .findings import REPORT, findings_of, in_flight_findings
 from .ir import LANES
 from .launch_records import REPORT_CAPACITY as REPORT_CAPACITY
 from .launch_records import SLICE, Shape, Worker, keep_records, read_field, take_records
-from .launch_spec import DeviceRun, LaunchSpec
+from .launch_spec import DeviceRun, LaunchSpec, pool_registers
 from .layout import GRID_WORKSPACE
 from .memory import GlobalMemory
 from .places import Places
@@ -108,7 +108,15 @@ class _Run:
         places = min(total, self._resident()) if self.plan.waits else 1
         launch = self.launch
         shape = Shape(
-            launch.grid, launch.block, launch.shared_bytes, launch.sms, count, places, warp_order, _bulk(schedule)
+            launch.grid,
+            launch.block,
+            launch.shared_bytes,
+            launch.sms,
+            count,
+            places,
+            warp_order,
+            _bulk(schedule),
+            pool_registers(launch, self.plan.bounds_registers),
         )
         self.records = take_records(self.program, shape, self.watch, self.memory)
         placed = [self.globals_at[variable.name] for variable in self.plan.globals]

@@ -62,6 +62,8 @@ class Shape:
     warp_order: tuple[int, ...]
     bulk: int = c.BULK_LATE
     """When bulk copies are carried out."""
+    registers: int = 0
+    """Of each thread when a CTA starts; 0: `setmaxnreg` has no effect."""
 
     @property
     def warps(self) -> int:
@@ -228,7 +230,7 @@ class Records:
         queues = aligned_bytes(max(copies * COPY_BYTES * shape.warps, 64))
         copies_in_bulk = BULK_CAPACITY if any(name.startswith("bulk.") for name in plan.imports) else 0
         bulk = aligned_bytes(max(copies_in_bulk * ENTRY_BYTES, 64))
-        grouped = any(name.startswith("warpgroup.") for name in plan.imports)
+        grouped = any(name.startswith(("warpgroup.", "registers.")) for name in plan.imports)
         steps = _buffer(ring_bytes(shape.warps) if grouped else 0)
         self.calls.regions[worker.record.ctypes.data] = regions
         call = self.calls.callback(worker.record.ctypes.data)
@@ -259,6 +261,7 @@ class Records:
                 c.WORKER_BULK_FINISH: self.library.address("bulk.finish") if copies_in_bulk else 0,
                 c.WORKER_BULK_WHEN: shape.bulk,
                 c.WORKER_BULK_SEED: 1,
+                c.WORKER_REGISTERS: shape.registers,
                 c.WORKER_WARPGROUPS: steps.ctypes.data,
                 c.WORKER_WARPGROUPS_BYTES: steps.nbytes if grouped else 0,
                 c.WORKER_WARPGROUPS_FINISH: self.library.address("warpgroup.finish") if grouped else 0,

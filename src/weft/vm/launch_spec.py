@@ -22,8 +22,17 @@ class LaunchSpec:
     """Loop budget that ends infinite loops: backward branches of all warps that one host thread runs."""
     registers: int = 0
     """Per thread, as the compiler allocated them; 0: not known."""
+    fixed_registers: bool = False
+    """Whether `setmaxnreg` has no effect, because ptxas ignored it."""
     sms: int = 1
     """Multiprocessors of the GPU."""
+
+
+def pool_registers(launch: LaunchSpec, bounded: bool) -> int:
+    """Return the registers of a thread at the start, as the hardware allocates them, of which `setmaxnreg` distributes
+    the sum; 0: it has no effect, because the number is not known, or the kernel has no bound by which ptxas knows it.
+    """
+    return -(-launch.registers // 8) * 8 if bounded and not launch.fixed_registers else 0
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,8 @@ class Plan:
     """Whether it calls malloc or free."""
     in_flight: tuple[InFlight, ...]
     """Registers that code touches while a product may use them."""
+    bounds_registers: bool
+    """Whether a directive tells ptxas how many registers a thread has at the start (`Function.bounds_registers`)."""
     max_threads: int
     ptx_digest: str
 
@@ -304,6 +306,7 @@ def _emit(source: ProgramSource) -> tuple[Plan, str]:
         uses_heap=source.uses_heap,
         names_regions=any(item.pragma for item in source.inlined.body if isinstance(item, Instruction)),
         in_flight=source.passes.in_flight,
+        bounds_registers=function.bounds_registers,
         max_threads=limit,
         ptx_digest=_digest(source.text or ""),
     )

@@ -1,5 +1,6 @@
 """Control flow (PTX ISA 9.7.12) and miscellaneous instructions (9.7.19); dependent launches (9.7.13.13)."""
 
+from dataclasses import replace
 from functools import partial
 
 from .facts import COMPUTES, Control, Facts
@@ -12,6 +13,11 @@ _REGISTERS = Facts(group="warp", registers=True, target="sm_90a+")
 def _to(control: Control, section: str, text: str) -> Form:
     return form("control", Facts(control=control, result="lane" if control == "call" else "operands"), section, text)
 
+
+GRANTED = form(
+    "control", replace(_REGISTERS, result="lane"), "9.7.19.6", "setmaxnreg.inc.sync.aligned.u32 p:pred, count"
+)
+"""Not in the manual: it returns whether there were enough registers (`passes/wait_for_registers.py`)."""
 
 ROWS: tuple[Form, ...] = (
     _to("jump", "9.7.12.3", "bra{.uni} @target"),

@@ -20,6 +20,7 @@ from .find_uniform import Uniformity, find_uniform
 from .find_waits import waits_for_others
 from .fold_constants import fold_constants
 from .inline_calls import inline_calls
+from .wait_for_registers import wait_for_registers
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class KernelPasses:
     @cached_property
     def folded(self) -> Function:
         """Return it with registers replaced by the constants they hold; the carry is an ordinary predicate register."""
-        folded = fold_constants(self.inlined)
+        folded = wait_for_registers(fold_constants(self.inlined))
         return replace(folded, registers={**folded.registers, CARRY.name: "pred"})
 
     @cached_property

@@ -9,7 +9,7 @@ from ..context import TRAPPED, WARP_WORKER, WORKER_CALL_HOST
 from ..device_functions import ASSERT, DEVICE_FUNCTIONS
 from ..ir import const
 from ..runtime.shape import get
-from ..wgmma_kind import registers_key
+from ..wgmma_kind import register_count, registers_key
 from .kernel_contract import KernelContract
 
 
@@ -43,9 +43,12 @@ def nothing(e: KernelContract, ins: Instruction) -> None:
 
 
 def setmaxnreg(e: KernelContract, ins: Instruction) -> None:
-    """Check the count, and that all warps of the group do the same; registers are not scarce here."""
-    key = const("i64", registers_key(ins))
-    e.runtime("warpgroup.step", "void", [key, e.active(), e.site()])
+    """Take registers from the CTA's pool or return them; `inc` returns whether there were enough."""
+    args = [const("i32", register_count(ins)), const("i64", registers_key(ins)), e.active(), e.site()]
+    if ins.mods["action"] == "dec":
+        e.runtime("registers.dec", "void", args)
+    else:
+        e.dst(ins, e.mask_vector(e.runtime("registers.inc", "i32", args)), "p")
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {

@@ -13,7 +13,7 @@ from ..device_functions import ALLOCATORS, ASSERT, FREE, PRINT, SET_CONDITION
 from ..device_heap import heap_of
 from ..findings import trap_words
 from ..printf import format_device
-from ..wgmma_kind import registers_key
+from ..wgmma_kind import WARPS, register_count, registers_key
 from .access import device_bytes, device_string
 from .machine import EXITED, Frame, RunningWarp, Stop
 from .program import Code
@@ -201,7 +201,23 @@ def _nothing(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _setmaxnreg(w: RunningWarp, ins: Instruction) -> None:
-    """Check the count, and that all warps of the group do the same; registers are not scarce here."""
+    """Take registers from the CTA's pool, for the entire warpgroup, or return them; wait if there are not enough."""
+    count, grows = register_count(ins), ins.mods["action"] == "inc"
+    if w.cta.registers:
+        live = [other for other in w.cta.warps if other.live.any()]
+        group = [other for other in live if other.number // WARPS == w.number // WARPS] if grows else [w]
+        free = w.cta.registers * len(w.cta.warps) - sum(other.registers for other in live)
+        needed = sum(count - other.registers for other in group)
+        if needed > free and grows:
+            w.gives_way, w.missing_registers = True, (32 * needed, 32 * free)
+            w.next_pc[w.mask] = w.pc[w.mask]
+            return
+        if (count < w.registers) if grows else (count > w.registers):
+            words = f"the warp has {w.registers} registers per thread, and setmaxnreg asks for {count}"
+            w.report("S314", words, ins, w.mask)
+        for other in group:
+            other.registers = count
+        w.cta.fruitless = 0
     take_step(w, ins, (registers_key(ins),))
 
 

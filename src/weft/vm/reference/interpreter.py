@@ -124,13 +124,16 @@ def _hopeless(cta: Cta, waiting: list[RunningWarp]) -> None:
         name = f"deadlock: these lanes wait for the mbarrier at {w.waits_at:#x}, which misses"
         lanes = sum(1 << int(lane) for lane in np.flatnonzero(w.live))
         words = f"{name} {mbarrier.missing_at(cta, w.waits_at)}"
+        if w.missing_registers is not None:
+            needed, free = w.missing_registers
+            words = f"deadlock: setmaxnreg.inc waits for {needed} registers of the CTA's pool, which has {free}"
         cta.grid.record(Finding("S301", words, int(w.line[w.live].max()), None, cta.index, w.number, lanes))
     raise Stop
 
 
 def _run_warp(w: RunningWarp) -> bool:
     """Run until every lane is parked, waits or has exited, or the turn is over. False if no lane could run."""
-    began, w.gives_way = w.steps, False
+    began, w.gives_way, w.missing_registers = w.steps, False, None
     while w.steps - began < w.grid.turn and not w.gives_way:
         if not _meet(w) and not _step(w):
             break

@@ -13,7 +13,7 @@ from weft.ptx.module import Instruction, Module, Sym
 
 from ..device_functions import uses_heap
 from ..device_heap import heap_of
-from ..launch_spec import LaunchSpec
+from ..launch_spec import LaunchSpec, pool_registers
 from ..layout import GRID_WORKSPACE, Layout
 from ..memory import GlobalMemory
 from .integer import CARRY
@@ -166,6 +166,8 @@ class Cta:
         """Address of an mbarrier → bytes that its phase waits for."""
         self.fruitless = 0
         """Rounds since an mbarrier changed or a warp did more than to test one."""
+        self.registers = pool_registers(grid.launch, grid.program.entry.function.bounds_registers)
+        """Registers of each thread when it starts; 0: `setmaxnreg` has no effect."""
         self.arrivals: list[Arrival] = []
         """Arrivals at mbarriers that depend on asynchronous copies."""
         self.steps: dict[int, list[tuple[tuple[int, ...], Instruction]]] = {}
@@ -227,6 +229,9 @@ class RunningWarp(Warp):
         self.stack: list[list[Frame]] = [[] for _ in range(32)]
         self.uncommitted: list[list[Copy]] = [[] for _ in range(32)]
         self.groups: list[list[list[Copy]]] = [[] for _ in range(32)]
+        self.registers = cta.registers
+        self.missing_registers: tuple[int, int] | None = None
+        """If it waits for registers: how many it needs, and how many are free."""
         self.steps_taken: int | None = 0
         """How many of its warpgroup's steps; None: they differ, which was reported."""
         self.bulk_groups = [0] * 32

@@ -2,7 +2,7 @@
 
     void barrier.arrive(warp, i32 number, i32 expected, i32 lanes, i32 true, i32 waits, i32 site)
     i32  release(worker)
-Besides, functions that only watchers need: lanes have met before, and memory is in program order.
+There are also functions that only watchers need: lanes have met before, and memory is in program order.
 """
 
 from ..context import (

@@ -25,8 +25,10 @@ from ..context import (
     GRID_TOTAL,
     NEED_DIVERGENT,
     NO_ARRIVAL,
+    NO_REGISTERS,
     OUT_OF_BUDGET,
     OUT_OF_ROOM,
+    POOL,
     STOPPED,
     STUCK,
     TRAPPED,
@@ -39,9 +41,11 @@ from ..context import (
     WARP_GROUP,
     WARP_HASH,
     WARP_LIVE,
+    WARP_MISSING,
     WARP_NSMID,
     WARP_PC,
     WARP_POLLED,
+    WARP_REGISTERS,
     WARP_RELEASED,
     WARP_RESUME,
     WARP_SHARED,
@@ -67,6 +71,7 @@ from ..context import (
     WORKER_GRID,
     WORKER_NEXT,
     WORKER_REGIONS,
+    WORKER_REGISTERS,
     WORKER_REPORT_CAPACITY,
     WORKER_REPORT_COUNT,
     WORKER_RESERVED,
@@ -179,6 +184,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED, WARP_STEPS):
             put(b, warp, field, const("i32", 0))
         put(b, warp, WARP_HASH, const("i64", 0))
+        put(b, warp, WARP_REGISTERS, get(b, worker, WORKER_REGISTERS))
         # Another order is another time and another SM, so that a result that depends on either one changes.
         shuffled = b.icmp("ne", order, Value("ptr", "null"))
         sm = b.op("add", number, b.cast("zext", shuffled, "i32"))
@@ -323,7 +329,11 @@ def _report_waiting(b: Builder, worker: Value) -> None:
         tests = b.op("and", live, b.op("xor", get(b, warp, WARP_BLOCKED), const("i32", -1)))
         polled = b.icmp("ne", get(b, warp, WARP_POLLED), const("i32", 0))
         with when(b, b.op("and", polled, b.icmp("ne", tests, const("i32", 0)))):
-            _report(b, warp, NO_ARRIVAL, tests, _mbarrier_state(b, warp))
+            for_registers = b.icmp("eq", get(b, warp, WARP_POLLED), const("i32", POOL))
+            with when(b, for_registers):
+                _report(b, warp, NO_REGISTERS, tests, get(b, warp, WARP_MISSING))
+            with when(b, b.op("xor", for_registers, const("i1", 1))):
+                _report(b, warp, NO_ARRIVAL, tests, _mbarrier_state(b, warp))
             left.set(b.op("xor", live, tests))
         with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):
             here = _together(b, warp, left.get())
