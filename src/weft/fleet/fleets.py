@@ -17,7 +17,7 @@ from typing import Protocol
 
 from weft.core import knobs
 from weft.core.errors import UsageError
-from weft.store.queue import ATTEMPTS
+from weft.store.leases import ATTEMPTS
 from weft.store.records import State
 from weft.store.store import Store
 

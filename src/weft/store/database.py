@@ -80,8 +80,10 @@ class Database:
         with self._explained():
             return self._steadily(lambda: _run(self._reader, step))
 
-    def _time(self, connection: sa.Connection) -> datetime:
-        return self._clock() if self._clock is not None else self._backend.time(connection)
+    def _time(self, connection: sa.Connection, *, durable: bool = True) -> datetime:
+        """Return the store's time. Not durable: the commit of this transaction need not wait for the disk."""
+        now = self._backend.time(connection, durable=durable)
+        return self._clock() if self._clock is not None else now
 
     def _connected(self, engine: sa.Engine) -> sa.Connection:
         return self._steadily(engine.connect)
@@ -111,8 +113,14 @@ class Database:
 
 def insert_new(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
     """Insert a row unless one with the same key exists; return whether it is new."""
-    dialect = {"sqlite": sqlite, "postgresql": postgresql}[connection.dialect.name]
-    return connection.execute(dialect.insert(table).values(values).on_conflict_do_nothing()).rowcount == 1
+    return connection.execute(new_rows(connection, table).values(values)).rowcount == 1
+
+
+def new_rows(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """Return an INSERT that leaves rows with the same keys as they are."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    return postgresql.insert(table).on_conflict_do_nothing()
 
 
 def backend_of(where: str | Path) -> Backend:

@@ -47,8 +47,8 @@ class SqliteBackend:
     def alone(self, connection: sa.Connection) -> None:
         """Do nothing: BEGIN IMMEDIATE has locked the file already."""
 
-    def time(self, connection: sa.Connection) -> datetime:
-        """Return this machine's time: all users of the file are on this machine."""
+    def time(self, connection: sa.Connection, *, durable: bool = True) -> datetime:
+        """Return this machine's time: all users of the file are on this machine. Every commit is durable here."""
         return utc_now()
 
     def passing(self, error: DBAPIError) -> bool:
