@@ -11,6 +11,16 @@ from .errors import StoreError
 from .records import Json
 
 
+class Bell(Protocol):
+    """Tells an idle worker that something may have been queued since the bell was made or last rang."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it rings, at most for a time; return whether it rang."""
+
+    def close(self) -> None:
+        """Close its connection."""
+
+
 class Backend(Protocol):
     """A database of one kind at one location."""
 
@@ -34,6 +44,12 @@ class Backend(Protocol):
         Not durable: the transaction may be lost if the server crashes soon after its commit, if that makes it faster.
         One call, because each is a round trip.
         """
+
+    def ring(self, connection: sa.Connection) -> None:
+        """Ring the bells of all workers when this transaction is committed."""
+
+    def bell(self, engine: sa.Engine) -> Bell:
+        """Return a bell with its own connection."""
 
     def passing(self, error: DBAPIError) -> bool:
         """Return whether the transaction was rolled back, or its result is unknown, and a retry may succeed."""

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from .backend import Backend
+from .backend import Backend, Bell
 from .errors import StoreError
 from .postgres_backend import PostgresBackend
 from .schema import METADATA, bring_up_to_date, up_to_date
@@ -61,6 +61,11 @@ class Database:
         """Open a transaction that reads one snapshot of the store and does not wait for writers."""
         with self._explained(), self._connected(self._reader) as connection, connection.begin():
             yield connection
+
+    def bell(self) -> Bell:
+        """Return a bell that rings when something may have been queued from now on. Close it."""
+        with self._explained():
+            return self._backend.bell(self._engine)
 
     def create(self, *tables: sa.Table) -> None:
         """Create those of these tables that are missing."""
@@ -113,7 +118,9 @@ class Database:
 
 def insert_new(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
     """Insert a row unless one with the same key exists; return whether it is new."""
-    return connection.execute(new_rows(connection, table).values(values)).rowcount == 1
+    # SQLAlchemy does not count the rows of an INSERT that generates keys.
+    made = new_rows(connection, table).values(values).returning(*table.primary_key)
+    return connection.execute(made).first() is not None
 
 
 def new_rows(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:

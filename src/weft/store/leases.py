@@ -180,6 +180,8 @@ class Leases(Verdicts):
             self._log(connection, now, Happened.GIVEN_BACK, lease.owner, lease=lease, note=reason)
             if row.attempts >= attempts:
                 self._abandon(connection, now, lease, reason)
+            else:
+                self._backend.ring(connection)
             return row_of(connection, lease.evaluation_id)
 
         try:
@@ -211,6 +213,7 @@ class Leases(Verdicts):
         def step(connection: sa.Connection) -> int:
             count = connection.execute(evaluations.update().where(mine).values(freed)).rowcount
             if count:
+                self._backend.ring(connection)
                 self._log(connection, self._time(connection), Happened.RECLAIMED, owner, note=f"{count} evaluations")
             unanswered.append(count)
             return max(unanswered)

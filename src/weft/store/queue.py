@@ -67,9 +67,12 @@ class Queue(Leases):
                 "finished_at": now,
             }
         new = {"token": 0, "attempts": 0, "seconds": 0.0, "created_at": now}
-        insert_new(connection, evaluations, {**asked, **new, **state})
-        again = _same(asked) & (evaluations.c.status == SUPERSEDED)
-        connection.execute(evaluations.update().where(again).values(state))
+        changed = insert_new(connection, evaluations, {**asked, **new, **state})
+        if not changed:
+            again = _same(asked) & (evaluations.c.status == SUPERSEDED)
+            changed = connection.execute(evaluations.update().where(again).values(state)).rowcount == 1
+        if changed and known is None:
+            self._backend.ring(connection)
         row = _asked(connection, asked)
         assert row is not None
         return row
