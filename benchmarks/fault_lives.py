@@ -16,7 +16,8 @@ from weft.evolve.records import Change, Member, Proposal
 from weft.evolve.search import Search, settings_of
 from weft.evolve.settings import Settings
 from weft.fleet.requests import ASK, request_record
-from weft.fleet.worker import Terms, Worker
+from weft.fleet.terms import Terms
+from weft.fleet.worker import Worker
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.probes.tools import watch_for

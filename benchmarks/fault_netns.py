@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.postgres_server import PostgresServer
 from tests.fleet.queued import asked, queue
 from weft.fleet.ray_fleet import RayFleet
-from weft.fleet.worker import Terms
+from weft.fleet.terms import Terms
 from weft.store.records import State
 from weft.store.store import open_store
 from weft.supervise.supervisor import Supervisor

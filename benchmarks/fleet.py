@@ -34,7 +34,7 @@ from weft.engines.virtual import VirtualGPU
 from weft.evolve.levers import family, render, start_of, two_levers
 from weft.fleet.ray_fleet import RayFleet
 from weft.fleet.requests import ASK, request_record
-from weft.fleet.worker import Terms
+from weft.fleet.terms import Terms
 from weft.judge.judge import check
 from weft.judge.select import Choice, find_candidate, workloads
 from weft.kernels.ladder import RUNGS

@@ -34,13 +34,14 @@ from weft.fleet.requests import ASK, request_record
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.errors import StoreError
-from weft.store.records import State
+from weft.store.records import Lease, Result, State
 from weft.store.store import open_store
 from weft.supervise.key import request_key
 from weft.supervise.records import CandidateSource, Limits, Request, ScoreOn
 from weft.supervise.supervisor import Supervisor
 
-PROCESSES = (1, 4)
+PROCESSES = (1, 4, 8)
+MOST_AHEAD = 16
 SMALL = Settings(
     score_on=ScoreOn(shape="small"),
     choice=Choice(shapes=("split_65",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,)),
@@ -88,18 +89,18 @@ def _children_seconds(supervisor: Supervisor) -> float:
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
-def drain(where: str, result: dict[str, Any], go: Any, starved: Any) -> None:
+def drain(where: str, result: dict[str, Any], ready: Any, starved: Any) -> None:
     """Run a worker that judges nothing, so that it writes all the time: SQLite may refuse it after a long wait."""
     with open_store(where) as store:
-        go.wait()
-        lease = None
+        ready.wait()
+        leases: tuple[Lease, ...] = ()
         while True:
             try:
-                lease = lease or store.lease(f"{os.getpid()}", seconds=600)
-                if lease is None:
+                leases = leases or store.lease_some(f"{os.getpid()}", MOST_AHEAD, seconds=600)
+                if not leases:
                     return
-                store.finish(lease, "PASSED", result, seconds=1.0)
-                lease = None
+                store.finish_all([Result(lease, "PASSED", result, seconds=1.0) for lease in leases])
+                leases = ()
             except StoreError:
                 with starved.get_lock():
                     starved.value += 1
@@ -117,13 +118,12 @@ def store_rates(where: str, rows: int, processes: int, request: Request, result:
             row = store.add_candidate(run.id, digest=f"{processes} {number}", source=source)
             store.enqueue(run.id, row.id, f"{processes} {number}", request=asked)
         queued = time.perf_counter() - start
-        go, starved = context.Event(), context.Value("i", 0)
-        drains = [context.Process(target=drain, args=(where, result, go, starved)) for _ in range(processes)]
+        ready, starved = context.Barrier(processes + 1), context.Value("i", 0)
+        drains = [context.Process(target=drain, args=(where, result, ready, starved)) for _ in range(processes)]
         for each in drains:
             each.start()
-        time.sleep(2 + processes)  # they import
+        ready.wait()  # they have imported and connected
         start = time.perf_counter()
-        go.set()
         for each in drains:
             each.join()
         seconds = time.perf_counter() - start

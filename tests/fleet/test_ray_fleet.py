@@ -10,7 +10,7 @@ import pytest
 from tests.fleet.queued import store_with
 from weft.core.errors import UsageError
 from weft.fleet.ray_fleet import RayFleet, require_private
-from weft.fleet.worker import Terms
+from weft.fleet.terms import Terms
 from weft.store.records import State
 from weft.store.store import open_store
 

@@ -26,7 +26,8 @@ from weft.evolve.history import FINAL
 from weft.evolve.settings import Settings
 from weft.fleet.fleets import ThreadFleet
 from weft.fleet.requests import ASK, request_record
-from weft.fleet.worker import Terms, Worker
+from weft.fleet.terms import Terms
+from weft.fleet.worker import Worker
 from weft.judge.select import Choice
 from weft.store.records import EvaluationRow
 from weft.store.store import Store, open_store

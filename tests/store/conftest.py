@@ -1,11 +1,14 @@
 """The same tests over a file and over a server."""
 
+from collections.abc import Iterator
+
 import psycopg
 import pytest
 
 from benchmarks.postgres_server import PostgresServer
+from tests.store.leasing import Clock
 from weft.store.schema import OWN_TABLES
-from weft.store.store import open_store
+from weft.store.store import Store, open_store
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +29,19 @@ def where(request: pytest.FixtureRequest) -> str:
     with psycopg.connect(url) as connection:
         connection.execute(f"TRUNCATE {filled} RESTART IDENTITY CASCADE")
     return url
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock that only the test moves."""
+    return Clock()
+
+
+@pytest.fixture
+def store(where: str, clock: Clock) -> Iterator[Store]:
+    """Return a store with a run and three candidates."""
+    with open_store(where, clock=clock) as opened:
+        run = opened.start_run("evolve", task="sdpa")
+        for number in (1, 2, 3):
+            opened.add_candidate(run.id, digest=f"d{number}", source=f"source {number}")
+        yield opened

@@ -1,46 +1,14 @@
 """Leases, fencing and the verdict cache, with a clock that the test sets."""
 
 import threading
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.store.leasing import Clock, leased
 from weft.store.errors import Fenced, NotCacheable
-from weft.store.queue import MOST_LEASES
-from weft.store.records import SUPERSEDED, Happened, Lease, State
-from weft.store.store import Store, open_store
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.time
-
-    def forward(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(where: str, clock: Clock) -> Iterator[Store]:
-    with open_store(where, clock=clock) as opened:
-        run = opened.start_run("evolve", task="sdpa")
-        for number in (1, 2, 3):
-            opened.add_candidate(run.id, digest=f"d{number}", source=f"source {number}")
-        yield opened
-
-
-def leased(store: Store, owner: str, **options: float) -> Lease:
-    lease = store.lease(owner, **options)  # type: ignore[arg-type]
-    assert lease is not None
-    return lease
+from weft.store.leases import MOST_LEASES
+from weft.store.records import SUPERSEDED, Happened, State
+from weft.store.store import Store
 
 
 def test_an_evaluation_is_queued_once(store: Store) -> None:

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from weft.fleet.slots import Slots
-from weft.fleet.worker import Event, Terms, Worker, worker_name
+from weft.fleet.terms import Event, Terms
+from weft.fleet.worker import Worker, worker_name
 from weft.store.store import default_store, open_store
 
 from .runs import StoreAt

@@ -17,11 +17,12 @@ from typing import Protocol
 
 from weft.core import knobs
 from weft.core.errors import UsageError
-from weft.store.queue import ATTEMPTS
+from weft.store.leases import ATTEMPTS
 from weft.store.records import State
 from weft.store.store import Store
 
-from .worker import FleetError, Terms, Worker, worker_name
+from .terms import Terms
+from .worker import FleetError, Worker, worker_name
 
 SPELLINGS = "local:N, workers, ray, ray:auto or ray:ADDRESS (with /GPU for nodes that have one)"
 LOCAL_IDLE_SECONDS = 60.0

@@ -18,7 +18,8 @@ from weft.store.errors import StoreError
 from weft.store.records import State
 from weft.store.store import Store, open_store
 
-from .worker import FleetError, Terms, Worker, give_back_for, worker_name
+from .terms import Terms
+from .worker import FleetError, Worker, give_back_for, worker_name
 
 NAMESPACE = "weft"
 VIRTUAL, REAL = "vgpu", "GPU"

@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from weft.store.errors import StoreError
 from weft.store.store import Store
 
-from .worker import LOOK_SECONDS, Event, FleetError, give_back_for, worker_name
+from .terms import Event
+from .worker import LOOK_SECONDS, FleetError, give_back_for, worker_name
 
 RESTART_SECONDS = 0.5
 """Pause before a slot that died is restarted: a slot that dies at once must not keep a core busy."""

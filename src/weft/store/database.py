@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from .backend import Backend
+from .backend import Backend, Bell
 from .errors import StoreError
 from .postgres_backend import PostgresBackend
 from .schema import METADATA, bring_up_to_date, up_to_date
@@ -62,6 +62,11 @@ class Database:
         with self._explained(), self._connected(self._reader) as connection, connection.begin():
             yield connection
 
+    def bell(self) -> Bell:
+        """Return a bell that rings when something may have been queued from now on. Close it."""
+        with self._explained():
+            return self._backend.bell(self._engine)
+
     def create(self, *tables: sa.Table) -> None:
         """Create those of these tables that are missing."""
         with self.begin() as connection:
@@ -80,8 +85,10 @@ class Database:
         with self._explained():
             return self._steadily(lambda: _run(self._reader, step))
 
-    def _time(self, connection: sa.Connection) -> datetime:
-        return self._clock() if self._clock is not None else self._backend.time(connection)
+    def _time(self, connection: sa.Connection, *, durable: bool = True) -> datetime:
+        """Return the store's time. Not durable: the commit of this transaction need not wait for the disk."""
+        now = self._backend.time(connection, durable=durable)
+        return self._clock() if self._clock is not None else now
 
     def _connected(self, engine: sa.Engine) -> sa.Connection:
         return self._steadily(engine.connect)
@@ -111,8 +118,16 @@ class Database:
 
 def insert_new(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
     """Insert a row unless one with the same key exists; return whether it is new."""
-    dialect = {"sqlite": sqlite, "postgresql": postgresql}[connection.dialect.name]
-    return connection.execute(dialect.insert(table).values(values).on_conflict_do_nothing()).rowcount == 1
+    # SQLAlchemy does not count the rows of an INSERT that generates keys.
+    made = new_rows(connection, table).values(values).returning(*table.primary_key)
+    return connection.execute(made).first() is not None
+
+
+def new_rows(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """Return an INSERT that leaves rows with the same keys as they are."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    return postgresql.insert(table).on_conflict_do_nothing()
 
 
 def backend_of(where: str | Path) -> Backend:

@@ -1,5 +1,6 @@
 """The log of the queue. Each event is written in the transaction that it describes; the newest events are kept."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -7,10 +8,11 @@ import sqlalchemy as sa
 
 from .database import Database
 from .records import EventRow, Happened, Lease
-from .schema import events
+from .schema import evaluations, events
 
 KEPT = 100_000
 _BETWEEN_SWEEPS = 1_000
+_COLUMNS = ("at", "kind", "owner", "note", "run_id", "evaluation_id", "token")
 
 
 class Events(Database):
@@ -36,13 +38,33 @@ class Events(Database):
         lease: Lease | None = None,
         note: str = "",
     ) -> None:
-        values: dict[str, Any] = {"at": now, "kind": kind.value, "owner": owner, "note": note}
-        if lease is not None:
-            values |= {"run_id": lease.run_id, "evaluation_id": lease.evaluation_id, "token": lease.token}
-        made = connection.execute(events.insert().values(values)).inserted_primary_key
-        assert made is not None
-        if made[0] % _BETWEEN_SWEEPS == 0:
-            connection.execute(events.delete().where(events.c.id <= made[0] - KEPT))
+        about = (lease.run_id, lease.evaluation_id, lease.token) if lease is not None else (None, None, None)
+        values = dict(zip(_COLUMNS, (now, kind.value, owner, note, *about), strict=True))
+        self._sweep(connection, connection.execute(events.insert().values(values).returning(events.c.id)))
+
+    def _log_rows(
+        self,
+        connection: sa.Connection,
+        now: datetime,
+        kind: Happened,
+        ids: Sequence[int],
+        *,
+        note: sa.ColumnElement[Any],
+    ) -> None:
+        """Write an entry for each of these evaluations, with owner and token of its row, by one statement."""
+        c = evaluations.c
+        rows = sa.select(
+            sa.literal(now, events.c.at.type), sa.literal(kind.value), c.owner, note, c.run_id, c.id, c.token
+        ).where(c.id.in_(ids))
+        made = events.insert().from_select(_COLUMNS, rows.order_by(c.priority.desc(), c.id)).returning(events.c.id)
+        if ids:
+            self._sweep(connection, connection.execute(made))
+
+    def _sweep(self, connection: sa.Connection, made: sa.Result[*tuple[Any, ...]]) -> None:
+        """Delete the oldest entries, once in a while."""
+        for number in made.scalars():
+            if number % _BETWEEN_SWEEPS == 0:
+                connection.execute(events.delete().where(events.c.id <= number - KEPT))
 
 
 def _event(row: sa.Row[Any]) -> EventRow:

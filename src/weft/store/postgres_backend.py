@@ -4,6 +4,8 @@ Only the server's clock counts: a worker whose clock is wrong neither loses its 
 connection is retried for a minute, which is enough for the restart of a server.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from weft.core.distribution import install_command
 
-from .backend import cure_of, to_json
+from .backend import Bell, cure_of, to_json
 from .errors import StoreError
 
 PATIENCE_SECONDS = 60.0
@@ -26,11 +28,15 @@ _SESSION = (
     "SET idle_in_transaction_session_timeout = '30s'",
     "SET lock_timeout = '30s'",
 )
+_TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_TIME_AND_HASTE = f"{_TIME}, set_config('synchronous_commit', 'off', true)"
+"""`true`: for this transaction only."""
 _REACHING = {
     # A broken connection is detected in half a minute; TCP alone would take a quarter of an hour.
     "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 30_000, "application_name": "weft", "client_encoding": "utf8",
 }  # fmt: skip
+_CHANNEL = "weft_queue"
 _PASSING_STATES = frozenset("40001 40P01 53300 55P03 57P01 57P02 57P03".split())
 """Serialisation, deadlock, too many connections, lock not available; shut down, crashed, starting up."""
 _CURES = {
@@ -93,11 +99,18 @@ class PostgresBackend:
         """Take an advisory lock, which ends with the transaction."""
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
 
-    def time(self, connection: sa.Connection) -> datetime:
+    def time(self, connection: sa.Connection, *, durable: bool = True) -> datetime:
         """Return the server's time now, not that of the transaction's start, which may be older."""
-        text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-        microseconds = connection.exec_driver_sql(text).scalar_one()
+        microseconds = connection.exec_driver_sql(_TIME if durable else _TIME_AND_HASTE).one()[0]
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+
+    def ring(self, connection: sa.Connection) -> None:
+        """Notify the listening connections; the server does it at the commit."""
+        connection.exec_driver_sql(f"NOTIFY {_CHANNEL}")
+
+    def bell(self, engine: sa.Engine) -> Bell:
+        """Return a connection that listens."""
+        return _Listener(engine)
 
     def passing(self, error: DBAPIError) -> bool:
         """Return whether the connection was lost, or the server ended the transaction because of a conflict."""
@@ -114,6 +127,34 @@ class PostgresBackend:
         if "database" in message and "does not exist" in message:
             return f"create it on the server: createdb {self._url.database}"
         return cure_of(message, _CURES)
+
+
+class _Listener:
+    """A connection outside the pool: a pool has few, and a bell is kept for as long as its worker is idle."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._error = engine.dialect.loaded_dbapi.Error
+        pooled = engine.raw_connection()
+        driver: Any = pooled.driver_connection
+        pooled.detach()
+        self._driver = driver
+        with self._explained():
+            driver.autocommit = True
+            driver.execute(f"LISTEN {_CHANNEL}")
+
+    def wait(self, seconds: float) -> bool:
+        with self._explained():
+            return sum(1 for _ in self._driver.notifies(timeout=seconds, stop_after=1)) > 0
+
+    def close(self) -> None:
+        self._driver.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            raise StoreError(f"the connection that waits for new evaluations is lost: {error}") from error
 
 
 def _prepare(connection: Any, record: object) -> None:

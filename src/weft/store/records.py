@@ -131,6 +131,16 @@ class Lease:
 
 
 @dataclass(frozen=True)
+class Result:
+    """What the owner of a lease found."""
+
+    lease: Lease
+    status: str
+    result: Mapping[str, Json]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class VerdictRow:
     """The verdict of a key, which never changes."""
 

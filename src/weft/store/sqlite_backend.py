@@ -3,15 +3,20 @@
 import sqlite3
 import time
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from .backend import cure_of, to_json
-from .records import utc_now
+from .backend import Bell, cure_of, to_json
+from .errors import StoreError
+from .records import State, utc_now
 
 BUSY_SECONDS = 30
 """How long a writer waits for another one."""
+WATCH_SECONDS = 0.02
+"""Pause between two reads of the file's version."""
+_IS_QUEUED = f"SELECT 1 FROM evaluations WHERE state = '{State.QUEUED.value}' LIMIT 1"
 _READING = "weft_reading"
 _CURES = {
     "locked": f"another process has been writing for {BUSY_SECONDS} s: stop it, or try again",
@@ -47,9 +52,16 @@ class SqliteBackend:
     def alone(self, connection: sa.Connection) -> None:
         """Do nothing: BEGIN IMMEDIATE has locked the file already."""
 
-    def time(self, connection: sa.Connection) -> datetime:
-        """Return this machine's time: all users of the file are on this machine."""
+    def time(self, connection: sa.Connection, *, durable: bool = True) -> datetime:
+        """Return this machine's time: all users of the file are on this machine. Every commit is durable here."""
         return utc_now()
+
+    def ring(self, connection: sa.Connection) -> None:
+        """Do nothing: a bell sees every commit."""
+
+    def bell(self, engine: sa.Engine) -> Bell:
+        """Return a connection that sees when another one has committed."""
+        return _Watcher(engine)
 
     def passing(self, error: DBAPIError) -> bool:
         """Return False: SQLite itself waits, see BUSY_SECONDS."""
@@ -58,6 +70,37 @@ class SqliteBackend:
     def cure(self, message: str) -> str:
         """Return what to do."""
         return cure_of(message, _CURES)
+
+
+class _Watcher:
+    """Reads the file's version, which takes microseconds and no lock; after a change, whether something is queued."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        pooled = engine.raw_connection()
+        pooled.detach()  # a pool has few connections
+        self._cursor: Any = pooled.cursor()
+        self._connection = pooled
+        self._seen = self._version()
+
+    def wait(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        try:
+            while (version := self._version()) == self._seen:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                time.sleep(min(left, WATCH_SECONDS))
+            self._seen = version
+            return self._cursor.execute(_IS_QUEUED).fetchone() is not None
+        except sqlite3.Error as error:
+            raise StoreError(f"the store's file cannot be watched: {error}") from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _version(self) -> int:
+        (version,) = self._cursor.execute("PRAGMA data_version").fetchone()
+        return int(version)
 
 
 def _prepare(connection: sqlite3.Connection, record: object) -> None:
