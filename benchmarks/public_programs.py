@@ -51,7 +51,7 @@ CUDA_SAMPLES = {  # folder below Samples → arguments
     "0_Introduction": {
         name: ""
         for name in """UnifiedMemoryStreams asyncAPI clock fp16ScalarProduct mergeSort simpleAWBarrier simpleAssert
-        simpleAtomicIntrinsics simpleAttributes simpleCallback simpleCooperativeGroups simpleDrvRuntime simpleHyperQ
+        simpleAtomicIntrinsics simpleAttributes simpleCallback simpleCooperativeGroups simpleHyperQ
         simpleMultiCopy simpleMultiGPU simpleOccupancy simplePrintf simpleStreams simpleTemplates simpleVoteIntrinsics
         simpleZeroCopy systemWideAtomics template vectorAdd""".split()
     }
