@@ -19,16 +19,16 @@ RACE = Finding(
 def test_rows() -> None:
     assert list(FINDING_CODES) == [row.code for row in FINDING_CODES.values()]
     for row in FINDING_CODES.values():
-        assert re.fullmatch(r"[MIRSXK]\d{3}", row.code) and row.name and row.cure
+        assert re.fullmatch(r"[MIRSXKP]\d{3}", row.code) and row.name and row.cure
         assert not row.cure.endswith(".") and not row.cure[0].isupper(), "a clause after `cure:`"
-    tools = {"M": "memcheck", "I": "initcheck", "R": "racecheck", "S": "synccheck", "X": "kernel", "K": "kernel"}
+    tools = {"M": "memcheck", "I": "initcheck", "R": "racecheck", "S": "synccheck", **dict.fromkeys("XKP", "kernel")}
     without_a_run = {"M106": "indexcheck", "K503": "check"}
     assert all(row.tool == without_a_run.get(row.code, tools[row.code[0]]) for row in FINDING_CODES.values())
 
 
 def test_every_code_that_the_source_names_has_a_row() -> None:
     package = Path(weft.__file__).parent
-    named = {code for file in package.rglob("*.py") for code in re.findall(r'"([MIRSXK]\d{3})"', file.read_text())}
+    named = {code for file in package.rglob("*.py") for code in re.findall(r'"([MIRSXKP]\d{3})"', file.read_text())}
     assert named <= set(FINDING_CODES) and len(named) > 15
 
 

@@ -190,6 +190,8 @@ WARP_HASH = Field(1160, "i64")
 """A hash of them."""
 WARP_REGISTERS = Field(1168, "i32")
 """Registers of each of its threads."""
+WARP_REPEATS = Field(1172, "i32")
+"""Whether the loop of the last test (WARP_POLLED) changes nothing: it fails until another warp acts."""
 WARP_MISSING = Field(1176, "i64")
 """If it waits for registers (WARP_POLLED is POOL): how many it needs; in the lower half, how many are free."""
 WARP_BYTES = 1216

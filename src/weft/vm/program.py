@@ -198,6 +198,7 @@ class ProgramSource:
             passes.hidden_ways,
             _reads_clock(passes.inlined),
             passes.hidden_nans,
+            passes.repeats,
             layout,
             self.mode,
             self.arch,

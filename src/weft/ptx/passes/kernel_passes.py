@@ -16,6 +16,7 @@ from .find_hidden_ways import find_hidden_ways
 from .find_in_flight import InFlight, find_in_flight
 from .find_liveness import Liveness, find_liveness
 from .find_regions import MaskedRegion, find_regions
+from .find_repeats import find_repeats
 from .find_uniform import Uniformity, find_uniform
 from .find_waits import waits_for_others
 from .fold_constants import fold_constants
@@ -65,6 +66,11 @@ class KernelPasses:
     @cached_property
     def hidden_nans(self) -> frozenset[str]:
         return find_hidden_nans(self.cfg)
+
+    @cached_property
+    def repeats(self) -> frozenset[int]:
+        """Return the lines of tests of mbarriers that are repeated without any change as long as they fail."""
+        return find_repeats(self.cfg)
 
     @cached_property
     def in_flight(self) -> tuple[InFlight, ...]:

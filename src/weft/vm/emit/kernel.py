@@ -77,6 +77,8 @@ class Kernel:
     """Paths out of branches that are marked when they are taken, because block counts do not show them."""
     reads_clock: bool
     hidden_nans: frozenset[str]
+    repeats: frozenset[int]
+    """Lines of tests of mbarriers whose loop changes nothing."""
     layout: Layout
     mode: str
     arch: str
@@ -156,6 +158,9 @@ class KernelEmitter(KernelContract):
 
     def hides_nan(self, ins: Instruction) -> bool:
         return all(reg.name in self.kernel.hidden_nans for reg in ins.written())
+
+    def repeats(self, ins: Instruction) -> bool:
+        return ins.line in self.kernel.repeats
 
     def site(self) -> Value:
         """Return the current instruction as a number for reports: its PTX line."""

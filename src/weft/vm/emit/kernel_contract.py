@@ -25,6 +25,10 @@ class KernelContract(Emitter):
         """Return a pointer to a runtime function that takes no warp (tensor-core arithmetic)."""
 
     @abstractmethod
+    def repeats(self, ins: Instruction) -> bool:
+        """Return whether a test of an mbarrier is repeated without any change as long as it fails."""
+
+    @abstractmethod
     def site(self) -> Value:
         """Return the current instruction as a number for reports: its PTX line."""
 

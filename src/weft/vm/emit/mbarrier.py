@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 from weft.ptx.module import Instruction
 
+from ..context import WARP_REPEATS
 from ..ir import Value, const, lanes_of, vec
 from ..mbarrier_word import COUNT_MASK
 from ..memory import SHARED_BASE
+from ..runtime.shape import put
 from .kernel_contract import KernelContract
 
 
@@ -52,6 +54,7 @@ def mbarrier(e: KernelContract, ins: Instruction) -> None:
 
 
 def _test(e: KernelContract, ins: Instruction) -> None:
+    put(e.b, e.warp, WARP_REPEATS, const("i32", int(e.repeats(ins))))
     if ins.has("parity"):
         state = e.b.cast("zext", e.src(ins, "odd"), vec("i64"))
         over = e.runtime("mbarrier.test.parity", "i32", [*_place(e, ins), state])

@@ -15,6 +15,7 @@ from ..context import (
     WARP_MISSING,
     WARP_POLLED,
     WARP_REGISTERS,
+    WARP_REPEATS,
     WARP_SLICE,
     WARP_WORKER,
     WORKER_FRUITLESS,
@@ -56,6 +57,7 @@ def _inc(name: str) -> Builder:
             put(b, warp, WARP_MISSING, b.op("or", b.op("shl", wide[0], const("i64", 32)), wide[1]))
             put(b, warp, WARP_SLICE, const("i64", 0))
             put(b, warp, WARP_POLLED, const("i32", POOL))
+            put(b, warp, WARP_REPEATS, const("i32", 1))
             b.ret(const("i32", 0))
         _check(b, b.icmp("ult", count, get(b, warp, WARP_REGISTERS)))
         with count_range(b, warps) as number, when(b, _of_this_group(b, number)):

@@ -47,6 +47,7 @@ from ..context import (
     WARP_POLLED,
     WARP_REGISTERS,
     WARP_RELEASED,
+    WARP_REPEATS,
     WARP_RESUME,
     WARP_SHARED,
     WARP_SLICE,
@@ -97,14 +98,15 @@ from .watch import Instrumentation
 SHUFFLED_CLOCK = 3_600_000_000_000_003
 """Start of the clock in another order of CTAs; odd, so that its lowest bit changes too."""
 MOST_FRUITLESS = 1 << 13
-"""Rounds in which all warps only wait for mbarriers, and none of these changes, before that is a deadlock. A loop may
-test an mbarrier a limited number of times."""
+"""Rounds in which all warps only wait for mbarriers or registers, and nothing changes, before that is a deadlock, if a
+loop may test a limited number of times. If all loops only repeat their test, one such round is."""
 POLL_COST = 64
 """Loop iterations that a turn counts as if the warp ended it in waiting."""
 
 
-_TESTED, _WORKED = 1, 2
-"""What a warp did in its turn: it ended by an unsuccessful test of an mbarrier, or otherwise."""
+_TESTED, _WORKED, _TRIED = 1, 2, 4
+"""What a warp did in its turn: it ended by an unsuccessful test of an mbarrier, or otherwise; `_TRIED`: by a test in a
+loop that may end without success."""
 
 
 def build_run(name: str, watch: Instrumentation) -> list[Builder]:
@@ -237,7 +239,9 @@ def _turn() -> Builder:
         rounds = b.op("add", get(b, worker, WORKER_FRUITLESS), const("i32", 1))
         put(b, worker, WORKER_FRUITLESS, rounds)
         alone = b.icmp("eq", get(b, worker, WORKER_RING), const("i32", 1))
-        hopeless = b.op("and", alone, b.icmp("ugt", rounds, const("i32", MOST_FRUITLESS)))
+        tried = b.icmp("ne", b.op("and", moved.get(), const("i32", _TRIED)), const("i32", 0))
+        most = b.select(tried, const("i32", MOST_FRUITLESS), const("i32", 1))
+        hopeless = b.op("and", alone, b.icmp("ugt", rounds, most))
         with when(b, b.op("xor", hopeless, const("i1", 1)), likely=True):
             b.ret(const("i32", DONE))
     _report_waiting(b, worker)
@@ -285,7 +289,9 @@ def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
         ready = b.op("and", get(b, warp, WARP_LIVE), b.op("xor", get(b, warp, WARP_BLOCKED), const("i32", -1)))
         one_place = b.icmp("eq", _together(b, warp, ready), ready)
         tested = b.op("and", b.op("and", polled, goes_on), one_place)
-        how = b.select(tested, const("i32", _TESTED), const("i32", _WORKED))
+        repeats = b.icmp("ne", get(b, warp, WARP_REPEATS), const("i32", 0))
+        fails = b.select(repeats, const("i32", _TESTED), const("i32", _TRIED))
+        how = b.select(tested, fails, const("i32", _WORKED))
         moved.set(b.op("or", moved.get(), how))
 
 
