@@ -143,6 +143,7 @@ def test_an_architecture_means_its_smallest_gpu() -> None:
 def test_code_is_compiled_for_the_gpus_architecture() -> None:
     assert target_of("a6000") == "sm_86"
     assert target_of("sm_90a") == "sm_90a"
+    assert (target_of("h100"), target_of("rtx5090")) == ("sm_90a", "sm_120a"), "with the code of this GPU alone: wgmma"
     with pytest.raises(UsageError, match="rtx4090"):
         target_of("b200")
 

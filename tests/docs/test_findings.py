@@ -55,8 +55,7 @@ def marked_line(text: str, code: str) -> int:
 def run(file: Path, tool: str, *, schedule: int = 0, gpu_name: str = "") -> Run:
     gpu = VirtualGPU(gpu_name, threads=1, schedule=schedule)
     watch = watch_for([] if tool == "kernel" else [tool])
-    arch = gpu_name if gpu_name.startswith("sm_") else gpu.arch  # sm_90a is code for a GPU of sm_90
-    return load(file, arch=arch).run(gpu, watch=watch, max_steps=_STEPS).run
+    return load(file, gpu=gpu_name).run(gpu, watch=watch, max_steps=_STEPS).run
 
 
 def gpu_of(command: list[str]) -> str:

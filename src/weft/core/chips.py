@@ -152,8 +152,14 @@ def chip_of(gpu: str) -> Chip:
 
 
 def target_of(gpu: str) -> str:
-    """Return the architecture that code is compiled for: that of this GPU, or the given one unchanged."""
-    return gpu if gpu.startswith("sm_") else chip(gpu).architecture.target
+    """Return the architecture that code is compiled for: that of this GPU, or the given one unchanged.
+
+    From 9.0 on, some instructions are only in code for one architecture: wgmma needs sm_90a, which a named GPU runs.
+    """
+    if gpu.startswith("sm_"):
+        return gpu
+    architecture = chip(gpu).architecture
+    return f"{architecture.target}a" if float(architecture.capability) >= 9.0 else architecture.target
 
 
 def _architecture(name: str, row: Mapping[str, Any], sources: Mapping[str, Citation]) -> Architecture:
