@@ -2,10 +2,12 @@
 
     python benchmarks/scale.py [--rows 2000] [--searches 3] [--budget 12] [--postgres]
 
-`store`: evaluations queued, leased and finished with a result of a real size, without judging anything, by 1 and by 4
-processes, in SQLite and with --postgres in a private PostgreSQL. Bytes are of the file or of the database, per
-verdict. `search`: searches from several seeds in one store; what share of the candidates is the same code as an earlier
-one of the run, and what share of the verdicts was known from an earlier run. The last line is one JSON object.
+`sqlite_N`, `postgres_N` (with --postgres, a private server): evaluations queued one by one by one process
+(`queued_per_s`), then leased and finished with a result of a real size by N processes, without judging anything, in
+batches of MOST_AHEAD as workers do after short evaluations (`finished_per_s`). `starved` counts calls that the store
+refused; `bytes_per_verdict` are of the file or of the database. `searches` and the keys after it: searches from several
+seeds in one store; how many candidates are the same code as an earlier one of the run (`duplicates`), and how many
+verdicts were known from an earlier run (`known`). The last line is one JSON object.
 """
 
 import argparse
@@ -30,6 +32,7 @@ from weft.evolve.lever_proposer import LeverProposer
 from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
+from weft.fleet.pace import MOST_AHEAD
 from weft.fleet.requests import ASK, request_record
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
@@ -41,7 +44,6 @@ from weft.supervise.records import CandidateSource, Limits, Request, ScoreOn
 from weft.supervise.supervisor import Supervisor
 
 PROCESSES = (1, 4, 8)
-MOST_AHEAD = 16
 SMALL = Settings(
     score_on=ScoreOn(shape="small"),
     choice=Choice(shapes=("split_65",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,)),

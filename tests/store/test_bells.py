@@ -30,7 +30,7 @@ def test_it_rings_for_what_is_queued_superseded_or_given_back(store: Store, wher
         assert rang(store, lambda: other.reclaim("w"), 10)
 
 
-def test_it_does_not_ring_for_what_nobody_can_lease(store: Store, where: str) -> None:
+def test_it_does_not_ring_for_what_no_worker_can_lease(store: Store, where: str) -> None:
     store.cache("known", "PASSED", {})
     with open_store(where) as other:
         assert not rang(store, lambda: None, 0.05)
