@@ -62,6 +62,17 @@ def test_counters_of_a_transpose(source: Path, capsys: pytest.CaptureFixture[str
     assert profile["lb_warm_cycles"] <= low <= high
 
 
+def test_a_gpu_whose_rates_were_not_measured_has_bounds_and_no_estimate(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (profile,) = profiled(capsys, str(source), "--gpu", "h100")
+    assert profile["est_warm_cycles"] is None and profile["launches"][0]["estimates"] == {}
+    assert profile["lb_warm_cycles"] > 0
+    assert main(["profile", str(source), "--gpu", "h100"]) == 0
+    printed = capsys.readouterr().out
+    assert "EST        not given for H100 SXM" in printed and "EST_warm" not in printed
+
+
 def test_a_bank_conflict_is_named_at_its_line(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without padding a column of 32 floats is in one bank."""
     (profile,) = profiled(capsys, str(source), "-D", "PAD=0")

@@ -25,7 +25,7 @@ def show(profile: KernelProfile, lines: int) -> None:
     for number, launch in enumerate(profile.launches, 1):
         if len(profile.launches) > 1:
             print(f"launch {number} of {len(profile.launches)}: {launch.entry}")
-        for line in headline(launch, profile.chip.sms):
+        for line in headline(launch, profile):
             print(line)
         rows = [[name, value] for name, value in _exact(launch).items()]
         print_table(["counter (ncu's name)", "value"], rows)
@@ -39,18 +39,26 @@ def show(profile: KernelProfile, lines: int) -> None:
     print(summary(profile))
 
 
-def headline(launch: LaunchProfile, sms: int) -> Iterator[str]:
+NO_ESTIMATE = (
+    "not given for {}: the model has no measured rates of wgmma and bulk copies. LB, resources, and counts of "
+    "instructions and of accesses by threads hold; what wgmma and bulk copies move is in no counter of sectors"
+)
+
+
+def headline(launch: LaunchProfile, profile: KernelProfile) -> Iterator[str]:
     """Yield limiter, bounds, estimate, occupancy, and advice about the launch."""
     bounds, warm, cold, held = launch.bounds, launch.warm, launch.cold, launch.occupancy
     blocks = prod(launch.grid)
     yield f"limiter    {bounds.warm_limiter} (warm), {bounds.cold_limiter} (cold)"
     for name, cycles in (("LB_warm", bounds.warm), ("LB_cold", bounds.cold)):
         yield f"{name}    {cycles} cycles, {bounds.microseconds(cycles):.1f} µs at {bounds.clock_ghz:g} GHz, at least"
-    for name, guess in (("EST_warm", warm), ("EST_cold", cold)):
+    if not profile.has_estimate:
+        yield f"EST        {NO_ESTIMATE.format(profile.chip.title)}"
+    for name, guess in (("EST_warm", warm), ("EST_cold", cold)) if profile.has_estimate else ():
         ends = list(dict.fromkeys(f"{guess.microseconds(end):.1f}" for end in (guess.low, guess.high)))
         cycles_text = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (guess.low, guess.high)))
         yield f"{name}   {cycles_text} cycles, {' to '.join(ends)} µs at {guess.clock_ghz:g} GHz, {guess.label}"
-    yield f"tensor     {tensor_cores(launch)}"
+    yield f"tensor     {tensor_cores(launch, estimated=profile.has_estimate)}"
     yield (
         f"occupancy  {held.warps} of {held.max_warps} warps per SM (blocks: {held.blocks}), limited by "
         f"{' and '.join(held.limiters)}; {blocks} blocks are {held.waves:.2f} waves"
@@ -60,14 +68,16 @@ def headline(launch: LaunchProfile, sms: int) -> Iterator[str]:
         f"{launch.resources.spill_store_bytes + launch.resources.spill_load_bytes} bytes spilled"
     )
     yield f"matched    {launch.counts.matched:.1%} of executed accesses to SASS"
-    for advice in launch_advice(launch, sms):
+    for advice in launch_advice(launch, profile.chip.sms):
         yield f"advice     {advice}"
 
 
-def tensor_cores(launch: LaunchProfile) -> str:
+def tensor_cores(launch: LaunchProfile, *, estimated: bool = True) -> str:
     """Return how busy the tensor cores are by the estimate, and at most by the lower bound."""
     if not launch.warm.tensor_cycles:
         return "no tensor-core instruction"
+    if not estimated:
+        return f"busy at most {_most_busy(launch):.1%}, at LB_warm"
     ends = " to ".join(dict.fromkeys(f"{share:.1%}" for share in launch.warm.tensor_utilisation))
     return f"busy {ends} of EST_warm; at most {_most_busy(launch):.1%}, at LB_warm"
 
@@ -87,8 +97,9 @@ def show_side_by_side(profiles: Sequence[KernelProfile]) -> None:
     put("limiter", [each.longest.bounds.warm_limiter for each in profiles])
     put("LB_warm cycles", [each.warm for each in profiles])
     put("LB_cold cycles", [each.cold for each in profiles])
-    put("EST_warm cycles", [" to ".join(f"{end:.0f}" for end in dict.fromkeys(each.estimate)) for each in profiles])
-    put("tensor cores busy", [_busy(each) for each in profiles])
+    if profiles[0].has_estimate:
+        put("EST_warm cycles", [" to ".join(f"{end:.0f}" for end in dict.fromkeys(each.estimate)) for each in profiles])
+        put("tensor cores busy", [_busy(each) for each in profiles])
     put("warps per SM", [f"{each.longest.occupancy.warps} of {each.longest.occupancy.max_warps}" for each in profiles])
     put("limited by", [" ".join(each.longest.occupancy.limiters) for each in profiles])
     totals = [_totals(each) for each in profiles]
@@ -118,9 +129,10 @@ def _busy(profile: KernelProfile) -> str:
 def summary(profile: KernelProfile) -> str:
     """Return the last line."""
     low, high = profile.estimate
+    estimate = f", EST_warm {low:.0f} to {high:.0f}" if profile.has_estimate else ""
     return (
         f"{profile.target}: {profile.longest.bounds.warm_limiter} limits it, LB_warm {profile.warm} cycles, "
-        f"LB_cold {profile.cold}, EST_warm {low:.0f} to {high:.0f} · {MODELLED}"
+        f"LB_cold {profile.cold}{estimate} · {MODELLED}"
     )
 
 
@@ -144,13 +156,13 @@ def record(profile: KernelProfile, lines: int) -> dict[str, Any]:
         "compiler": profile.compiler,
         "lb_warm_cycles": profile.warm,
         "lb_cold_cycles": profile.cold,
-        "est_warm_cycles": list(profile.estimate),
-        "launches": [_launch_record(launch, lines, profile.chip.sms) for launch in profile.launches],
+        "est_warm_cycles": list(profile.estimate) if profile.has_estimate else None,
+        "launches": [_launch_record(launch, lines, profile) for launch in profile.launches],
     }
 
 
-def _launch_record(launch: LaunchProfile, lines: int, sms: int) -> dict[str, Any]:
-    bounds = launch.bounds
+def _launch_record(launch: LaunchProfile, lines: int, profile: KernelProfile) -> dict[str, Any]:
+    bounds, guessed = launch.bounds, profile.has_estimate
     return {
         "entry": launch.entry,
         "grid": launch.grid,
@@ -160,8 +172,13 @@ def _launch_record(launch: LaunchProfile, lines: int, sms: int) -> dict[str, Any
         "estimates": {
             name: {"clock_ghz": guess.clock_ghz, "label": guess.label, "limiter": guess.limiter, **guess.named}
             for name, guess in (("warm", launch.warm), ("cold", launch.cold))
+        }
+        if guessed
+        else {},
+        "tensor_utilisation": {
+            "estimate": launch.warm.tensor_utilisation if guessed else None,
+            "at_most": _most_busy(launch),
         },
-        "tensor_utilisation": {"estimate": launch.warm.tensor_utilisation, "at_most": _most_busy(launch)},
         "occupancy": {
             "blocks": launch.occupancy.blocks,
             "warps": launch.occupancy.warps,
@@ -173,7 +190,7 @@ def _launch_record(launch: LaunchProfile, lines: int, sms: int) -> dict[str, Any
         "vm": dict(launch.counts.vm),
         "sass_matched": launch.counts.matched,
         "notes": launch.counts.notes,
-        "advice": launch_advice(launch, sms),
+        "advice": launch_advice(launch, profile.chip.sms),
         "lines": [_line_record(line) for line in launch.lines[:lines]],
     }
 

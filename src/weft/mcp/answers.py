@@ -112,7 +112,8 @@ class LaunchAnswer:
     advice: tuple[str, ...]
     limiter: str
     lb_warm_cycles: int
-    est_warm_cycles: tuple[int, int]
+    est_warm_cycles: tuple[int, int] | None
+    """None for a GPU that the model was not compared with."""
     warps_per_sm: str
     limited_by: tuple[str, ...]
     registers: int
@@ -132,7 +133,8 @@ class ProfileAnswer:
     lb_warm_us: float
     lb_warm_cycles: int
     lb_cold_cycles: int
-    est_warm_cycles: tuple[int, int]
+    est_warm_cycles: tuple[int, int] | None
+    """None for a GPU that the model was not compared with."""
     sizes: dict[str, int]
     launches: tuple[LaunchAnswer, ...]
     note: str = MODELLED

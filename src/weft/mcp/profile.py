@@ -68,26 +68,27 @@ def count(
 def _answer(found: KernelProfile, detail: bool) -> ProfileAnswer:
     low, high = found.estimate
     longest = found.longest.bounds
+    expected = f", {low:.0f} to {high:.0f} expected" if found.has_estimate else ""
     return ProfileAnswer(
-        summary=f"{longest.warm_limiter} limits it: at least {found.warm} cycles, {low:.0f} to {high:.0f} expected",
+        summary=f"{longest.warm_limiter} limits it: at least {found.warm} cycles{expected}",
         gpu=found.chip.name,
         lb_warm_us=round(longest.microseconds(found.warm), 2),
         lb_warm_cycles=found.warm,
         lb_cold_cycles=found.cold,
-        est_warm_cycles=(round(low), round(high)),
+        est_warm_cycles=(round(low), round(high)) if found.has_estimate else None,
         sizes=dict(found.sizes),
-        launches=tuple(_launch(each, found.chip.sms, detail) for each in found.launches),
+        launches=tuple(_launch(each, found, detail) for each in found.launches),
     )
 
 
-def _launch(launch: LaunchProfile, sms: int, detail: bool) -> LaunchAnswer:
-    needs, held = launch.resources, launch.occupancy
+def _launch(launch: LaunchProfile, profile: KernelProfile, detail: bool) -> LaunchAnswer:
+    needs, held, guess = launch.resources, launch.occupancy, launch.warm
     return LaunchAnswer(
         entry=launch.entry,
-        advice=launch_advice(launch, sms),
+        advice=launch_advice(launch, profile.chip.sms),
         limiter=launch.bounds.warm_limiter,
         lb_warm_cycles=launch.bounds.warm,
-        est_warm_cycles=(round(launch.warm.low), round(launch.warm.high)),
+        est_warm_cycles=(round(guess.low), round(guess.high)) if profile.has_estimate else None,
         warps_per_sm=f"{held.warps} of {held.max_warps}",
         limited_by=tuple(held.limiters),
         registers=needs.registers,

@@ -56,6 +56,10 @@ class LaunchProfile:
     """By source line, the costliest first."""
 
 
+FIRST_WITHOUT_ESTIMATE = 9.0
+"""The first compute capability whose estimates are not shown."""
+
+
 @dataclass(frozen=True)
 class KernelProfile:
     """All launches of a file at one size, in order. Modelled, not measured."""
@@ -85,8 +89,13 @@ class KernelProfile:
         return self.launches[0].bounds.cold + sum(launch.bounds.warm for launch in self.launches[1:])
 
     @property
+    def has_estimate(self) -> bool:
+        """Whether EST says something about this GPU: the model knows no rates of wgmma and of bulk copies (9.0 on)."""
+        return float(self.chip.architecture.capability) < FIRST_WITHOUT_ESTIMATE
+
+    @property
     def estimate(self) -> tuple[float, float]:
-        """EST in cycles, warm, both ends."""
+        """EST in cycles, warm, both ends. Searches compare candidates by it on every GPU."""
         return sum(launch.warm.low for launch in self.launches), sum(launch.warm.high for launch in self.launches)
 
     @property

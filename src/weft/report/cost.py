@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import prod
 
 from weft.core.records import Place
+from weft.model.estimate import Estimate
 from weft.profile.advice import launch_advice, line_advice
 from weft.profile.kernel_profile import KernelProfile, LaunchProfile
 from weft.profile.roofline_points import roofline
@@ -21,7 +22,7 @@ def cost_of(profile: KernelProfile) -> Cost:
         Named("limiter", bounds.warm_limiter),
         Named("at least", f"{profile.warm:,} cycles · {bounds.microseconds(profile.warm):.1f} µs"),
         Named("at least, cold", f"{profile.cold:,} cycles · {bounds.microseconds(profile.cold):.1f} µs"),
-        Named("estimate", f"{_range(low, high)} cycles · {_micro(warm.microseconds(low), warm.microseconds(high))} µs"),
+        Named("estimate", _estimate(warm, low, high) if profile.has_estimate else "not given for this GPU"),
         Named("warps per SM", f"{longest.occupancy.warps} of {longest.occupancy.max_warps}"),
     )
     return Cost(
@@ -30,6 +31,10 @@ def cost_of(profile: KernelProfile) -> Cost:
         launches=tuple(_launch(launch, profile.chip.sms) for launch in profile.launches),
         roofline=roofline(profile),
     )
+
+
+def _estimate(warm: Estimate, low: float, high: float) -> str:
+    return f"{_range(low, high)} cycles · {_micro(warm.microseconds(low), warm.microseconds(high))} µs"
 
 
 def line_costs_of(profile: KernelProfile, line_here: Callable[[Place | None], int | None]) -> tuple[LineCost, ...]:
