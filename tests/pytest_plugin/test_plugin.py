@@ -279,9 +279,9 @@ def test_workers_of_xdist(project: pytest.Pytester) -> None:
 
 def test_a_line_says_what_ran(project: pytest.Pytester) -> None:
     (project.path / "test_none.py").write_text("def test_nothing(): pass\n")
-    some = run(project, "--weft", "-k", "right or nothing")
+    some = run(project, "--weft", "--weft-gpu", "h100", "-k", "right or nothing")
     assert some.ret == 0
-    assert "weft: 1 kernel, 1 launch on the virtual l4, all checkers; 0 refused" in some.outlines
+    assert "weft: 1 kernel, 1 launch on the virtual h100, all checkers; 0 refused" in some.outlines
     none = run(project, "--weft", "test_none.py")
     none.assert_outcomes(passed=1)
     assert none.ret == pytest.ExitCode.TESTS_FAILED

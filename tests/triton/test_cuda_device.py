@@ -172,8 +172,9 @@ def run_script(folder: Path, *args: str) -> int:
     return main(["triton", *args[:-2], str(script), *args[-2:]])
 
 
-def test_a_script(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_script(tmp_path, "--gpu", "a100", "100", "100") == 0
+@pytest.mark.parametrize("gpu", ["a100", "h100", "rtx5090"])
+def test_a_script(gpu: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_script(tmp_path, "--gpu", gpu, "100", "100") == 0
     assert capfd.readouterr().out == "__main__ cuda:0 100\n"
 
 
