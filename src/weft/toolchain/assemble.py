@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from weft.core.distribution import install_command
 from weft.core.errors import CompileError, ToolMissing
 
 from .cache import Cache, cache_key
@@ -32,7 +33,7 @@ def assembler() -> Path:
         with contextlib.suppress(ToolMissing):
             found.append(package_file(package, file))
     if not found:
-        raise ToolMissing("there is no ptxas: pip install nvidia-cuda-nvcc, or triton, which brings one")
+        raise ToolMissing(f"there is no ptxas: put one on the path, or install Triton's: {install_command('triton')}")
     return max(found, key=_release)
 
 
