@@ -70,7 +70,7 @@ def test_the_option_chooses_the_gpu(kernel: Path, options: Sequence[str], code: 
 
 
 def test_a_candidate_is_judged_on_its_gpu() -> None:
-    assert Candidate(Path("k.cu"), gpu="h100").arch == "sm_90"
+    assert Candidate(Path("k.cu"), gpu="h100").arch == "sm_90a"
     assert Candidate(Path("k.cu")).gpu == "l4"
 
 

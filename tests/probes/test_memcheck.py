@@ -17,8 +17,9 @@ from weft.core.records import Finding, Run
 from weft.engines.kernel_file import load
 from weft.engines.launch import Launch
 from weft.probes import InitCheck, Probes, RaceCheck
+from weft.vm.buffers import LEAST_GAP, MOST_GAP
 from weft.vm.launch import PLAIN
-from weft.vm.memory import FREED_BYTES, GLOBAL_BASE, LEAST_GAP, MOST_GAP, GlobalMemory
+from weft.vm.memory import FREED_BYTES, GLOBAL_BASE, GlobalMemory
 
 FOLDER = Path(__file__).parent.parent / "bad" / "memory" / "launched"
 FILES = sorted(FOLDER.glob("*.cu"))
