@@ -117,7 +117,7 @@ def test_an_entry_point_without_implementation_stops_the_program(weft_exec: Exec
 
 
 def test_patterns_of_the_bugs_that_were_found_in_public_programs(weft_exec: Exec, programs: dict[str, Path]) -> None:
-    done = weft_exec("--findings", "report", str(programs["found_bugs"]))
+    done = weft_exec("--findings", "report", "--tools", "racecheck", str(programs["found_bugs"]))
     assert done.returncode == 1, done.stderr
     for code, kernel, bug in (
         ("M101", "small_block", "the first bug"),
@@ -125,6 +125,7 @@ def test_patterns_of_the_bugs_that_were_found_in_public_programs(weft_exec: Exec
         ("M101", "guard_too_wide", "the third bug"),
         ("M101", "tile_too_wide", "the fourth bug"),
         ("M101", "search_of_nan", "the fifth bug"),
+        ("R102", "turned_without_barrier", "the sixth bug"),
     ):
         found = [line for line in done.stderr.splitlines() if line.startswith(f"weft: {kernel}: {code} ")]
         assert found and all(line_of("found_bugs", bug) in line for line in found), done.stderr

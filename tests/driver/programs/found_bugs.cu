@@ -47,6 +47,13 @@ __global__ void search_of_nan(const float *x, float *index) {
     *index = midpoint[low - 1] < *x ? low : low - 1;  // the fifth bug
 }
 
+// Lanes read what other lanes of the warp wrote, and no barrier is between them.
+__global__ void turned_without_barrier(float *y) {
+    __shared__ float x[32];
+    x[threadIdx.x] = threadIdx.x;
+    y[threadIdx.x] = x[31 - threadIdx.x];  // the sixth bug
+}
+
 int main() {
     float *x;
     OK(cudaMalloc(&x, 16 * 16 * sizeof *x));
@@ -60,5 +67,6 @@ int main() {
     tile_too_wide<<<1, dim3(32, 16)>>>(x, 16);
     OK(cudaMemset(x, 0xFF, sizeof *x));  // a NaN
     search_of_nan<<<1, 1>>>(x, sum);
+    turned_without_barrier<<<1, 32>>>(x);
     OK(cudaDeviceSynchronize());
 }
