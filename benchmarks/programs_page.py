@@ -19,7 +19,7 @@ LEFT_OUT = (STRIPPED, MACHINE_CODE, NOT_REACHED)
 """Not counted in the rate; their number is on the page."""
 
 REASONS = (
-    (r"lib(cublas|cusolver|cufft|curand|cusparse|cudnn|cutensor|nccl|cudss)\S*so", MACHINE_CODE),
+    (r"lib(cublas|cusolver|cufft|curand|cusparse|cudnn|cutensor|nccl|cudss)\S*so|cuda[./]libs/?", MACHINE_CODE),
     (r"nvml", "NVML"),
     (r"texture|surface|cuArray|mipmap", "textures and arrays"),
     (r"\bipc|cuIpc", "IPC between processes"),
