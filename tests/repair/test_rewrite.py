@@ -1,9 +1,16 @@
 """An edit of the -G build is written into the source: the right text is among those that are tested."""
 
+from pathlib import Path
+
 import pytest
 
+from weft.core.records import Place
+from weft.judge.candidate import Candidate
+from weft.repair.repair import Repair
 from weft.repair.rewrite import rewrites
+from weft.repair.source_fix import find_source_fix
 from weft.repair.templates import Kind
+from weft.tasks.registry import TASKS
 
 CASES = [
     ("int warp = t / 33;", Kind.CONSTANT, "33 → 32", "int warp = t / 32;"),
@@ -55,3 +62,16 @@ def test_variables_sizes_and_limits_of_other_lines_are_tested() -> None:
     assert ended in rewrites(text, "f.cu", 5, Kind.GUARDED, "-inf from a limit of other lines on")
     grouped = text.replace("head * 4", "(head / (HQ / HKV)) * 4")
     assert grouped in rewrites(text, "f.cu", 6, Kind.VALUE, "a variable divided by HQ / HKV")
+
+
+def test_a_comparison_is_not_taken_for_an_assignment() -> None:
+    text = "__global__ void f() {\n    if (k <= n) x = 1;\n}\n"
+    assert rewrites(text, "f.cu", 2, Kind.OPERATION, "< → <=") == []
+
+
+def test_a_file_that_cannot_be_read_has_no_fix(tmp_path: Path) -> None:
+    file = tmp_path / "f.cu"
+    file.write_text("__global__ void f() { x = 33;\n")
+    repair = Repair(Place(str(file), 1, 1), "33 → 32")
+    task = TASKS["sdpa"]
+    assert find_source_fix(Candidate(file), task, [repair], [], lambda candidate: (True, 1)) is None

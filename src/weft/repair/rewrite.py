@@ -97,7 +97,10 @@ class SourceLine:
 
 
 def rewrites(text: str, path: str, number: int, kind: Kind, words: str) -> list[str]:
-    """Return texts of the file in which one line differs, each once; `words` are those of the edit."""
+    """Return texts of the file in which one line differs, each once; `words` are those of the edit.
+
+    Raises Unsupported for a file whose tokens cannot be read.
+    """
     line = SourceLine(read_tokens(text, path), number)
     return [each for each in dict.fromkeys(_BY_KIND[kind](line, words)) if each != text]
 
@@ -131,7 +134,7 @@ def _operations(line: SourceLine, words: str) -> Rewrites:
         for index, token in line.tokens("punct"):
             if token.text == same(was):
                 yield line.put(index, index, same(becomes) or becomes)
-            elif token.text == f"{was}=":
+            elif token.text == f"{was}=" and was not in _NEGATED:
                 yield line.put(index, index, f"{becomes}=")
     yield from _swapped(line, _EXTREMES)
 
@@ -162,7 +165,7 @@ def _values(line: SourceLine, words: str) -> Rewrites:
         sign = "+" if " plus " in words else "*"
         factor = next((spelled for name, spelled in _FACTORS.items() if name in words), "")
         for first, last in _assigned(line):
-            for name in [factor] if factor else _names_near(line, line.number):
+            for name in [factor] if factor else _names_near(line):
                 yield line.put(first, last, f"({line.spelled(first, last)}) {sign} {name}")
 
 
@@ -179,7 +182,7 @@ def _exchanges(line: SourceLine, words: str) -> Rewrites:
 
 def _operands(line: SourceLine, words: str) -> Rewrites:
     del words
-    for name in _names_near(line, line.number):
+    for name in _names_near(line):
         for index in line.names():
             if line.at(index + 1) != "=" and line.at(index) != name:
                 yield line.put(index, index, name)
@@ -249,12 +252,12 @@ def _assigned(line: SourceLine) -> Iterator[tuple[int, int]]:
                 yield index + 1, end - 1
 
 
-def _names_near(line: SourceLine, number: int) -> list[str]:
+def _names_near(line: SourceLine) -> list[str]:
     """Return variables that are assigned before the line, the nearest first."""
     found: dict[str, None] = {}
     for index in range(len(line.source.tokens) - 1, -1, -1):
         token = line.source.tokens[index]
-        near = number - _NEARBY <= token.line < number
+        near = line.number - _NEARBY <= token.line < line.number
         assigned = line.at(index + 1) in ("=", "+=", ";") and line.at(index - 1) not in (*_JOINS, "]")
         if near and token.kind == "word" and assigned and token.text not in _KEYWORDS:
             found[token.text] = None

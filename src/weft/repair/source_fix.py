@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weft.core.errors import WeftError
+from weft.core.errors import Unsupported, WeftError
 from weft.judge.candidate import Candidate
 from weft.judge.judge import check
 from weft.tasks.task import Task, Workload
@@ -66,7 +66,11 @@ def _texts(original: str, name: str, repairs: Sequence[Repair]) -> Iterator[str]
     tried: set[str] = set()
     for repair in repairs:
         if Path(repair.place.file).name == name:
-            for text in rewrites(original, name, repair.place.line, repair.kind, repair.words)[:MOST_TEXTS]:
+            try:
+                texts = rewrites(original, name, repair.place.line, repair.kind, repair.words)
+            except Unsupported:  # the diagnosis stands without a change of the source
+                return
+            for text in texts[:MOST_TEXTS]:
                 if text not in tried:
                     tried.add(text)
                     yield text
