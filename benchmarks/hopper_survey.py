@@ -20,6 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import weft.triton
 from tests.triton.descriptor_kernels import scaled_dot
 from tests.triton.descriptor_workloads import DESCRIPTORS
