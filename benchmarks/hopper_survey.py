@@ -11,6 +11,7 @@ JSON object.
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -40,17 +41,46 @@ POINTERS = {
 }  # fmt: skip
 NOT_SURVEYED = {"sm_90": (), "sm_120": ("layer_norm fp32", "attention fp32")}
 CLUSTERS = {
-    "map an address to a peer": "mapa.shared::cluster.u32 r, at, 0;",
-    "rank of an address": "getctarank.shared::cluster.u32 r, at;",
-    "arrive at a peer's mbarrier": "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at];",
-    "barrier of a cluster": "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
-    "relaxed barrier of a cluster": "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;",
-    "load from a peer": "ld.shared::cluster.u32 r, [at];",
-    "atomic at a peer": "atom.shared::cluster.add.u32 r, [at], 1;",
-    "asynchronous store to a peer": "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [at+64], r, [at];",
-    "multicast": "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-    " [at+64], [from], 16, [at], 1;",
+    "map an address to a peer": (0, "mapa.shared::cluster.u32 r, mine, 1; ld.shared::cluster.u32 r, [r];"),
+    "rank of an address": (0, "getctarank.shared::cluster.u32 r, peer;"),
+    "arrive at a peer's mbarrier": (128, "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [signal];"),
+    "barrier of a cluster": (0, "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"),
+    "relaxed barrier of a cluster": (0, "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"),
+    "load from a peer": (0, "ld.shared::cluster.u32 r, [peer];"),
+    "atomic at a peer": (0, "atom.shared::cluster.add.u32 r, [peer], 0;"),
+    "asynchronous store to a peer": (1,
+        "@first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512; ld.shared.u32 r, [mine];"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [peer], r, [signal];"),
+    "multicast": (1,
+        "@first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512; mov.u32 r, %cluster_ctarank;"
+        "setp.eq.u32 p, r, 0; and.pred p, p, first; mov.u16 h, 3;"
+        "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [tile], [from], 512, [bar], h;"),
 }  # fmt: skip
+"""Kind → arrivals that complete a phase of each CTA's mbarrier (0: none is awaited), and what the threads of a cluster
+of two CTAs execute, with the addresses of their words, of the peer's, and of both mbarriers."""
+CLUSTER = """// weft: in      x : i32[1024] = arange
+// weft: out     y : i32[1024]
+// weft: launch  k(x, y) grid(2) block(128) cluster(2)
+__global__ void k(const int* x, int* y) {
+    __shared__ alignas(128) int tile[128];
+    __shared__ unsigned long long bar;
+    tile[threadIdx.x] = x[threadIdx.x];
+    asm volatile("{ .reg .b32 r, bar, tile, mine, peer, signal; .reg .b64 from; .reg .pred p, first; .reg .b16 h;"
+                 "mov.b32 bar, %0; mov.b32 tile, %1; mov.b64 from, %2; setp.eq.u32 first, %3, 0;"
+                 "shl.b32 r, %3, 2; add.u32 mine, tile, r; mov.u32 r, %cluster_ctarank; xor.b32 r, r, 1;"
+                 "mapa.shared::cluster.u32 peer, mine, r; mapa.shared::cluster.u32 signal, bar, r;"
+                 "@first mbarrier.init.shared::cta.b64 [bar], ARRIVALS; fence.mbarrier_init.release.cluster;"
+                 "fence.proxy.async.shared::cta; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+                 "STATEMENT WAIT"
+                 "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; }"
+                 ::"r"((unsigned)__cvta_generic_to_shared(&bar)), "r"((unsigned)__cvta_generic_to_shared(tile)), "l"(x),
+                 "r"(threadIdx.x) : "memory");
+    y[threadIdx.x] = tile[threadIdx.x];
+    for (int i = 128 + threadIdx.x; i < 1024; i += 128) y[i] = x[i];
+}
+"""
+AWAIT = "W: mbarrier.try_wait.parity.shared::cta.b64 p, [bar], 0; @!p bra W;"
 HEAD = """// weft: in      x : i32[1024] = arange
 // weft: out     y : i32[1024]
 // weft: launch  k(x, y) grid(1) block(128)
@@ -137,8 +167,8 @@ def _kinds(arch: str, gpu: str) -> Iterator[Kind]:
         return
     for name, store in STORES.items():
         yield Kind(f"CUDA: {name}", lambda store=store: _cuda(gpu, BULK.replace("STORE", store)))  # type: ignore[misc]
-    for name, statement in CLUSTERS.items():
-        yield Kind(f"CUDA: {name}", lambda statement=statement: _cuda(gpu, _cluster(statement)))  # type: ignore[misc]
+    for name, given in CLUSTERS.items():
+        yield Kind(f"CUDA: {name}", lambda given=given: _cuda(gpu, _cluster(*given)))  # type: ignore[misc]
 
 
 def _triton(gpu: str, workload: Workload, dtype: str) -> Kind:
@@ -150,10 +180,11 @@ def _triton(gpu: str, workload: Workload, dtype: str) -> Kind:
     return Kind(f"Triton: {workload.name} {dtype}", run)
 
 
-def _cluster(statement: str) -> str:
-    declared = ".reg .b32 r, at; .reg .b64 from; mov.b32 r, 0; mov.b32 at, %0; mov.b64 from, %1;"
-    asm = f'asm volatile("{{ {declared} {statement} }}" ::"r"(at), "l"(x) : "memory");'
-    return f"{HEAD}    {asm}\n    for (int i = threadIdx.x; i < 1024; i += 128) y[i] = x[i] + 0 * (int)to;\n}}\n"
+def _cluster(arrivals: int, statement: str) -> str:
+    text = CLUSTER.replace("STATEMENT", statement).replace("WAIT", AWAIT if arrivals else "")
+    text = text.replace("%cluster", "%%cluster").replace("ARRIVALS", str(max(arrivals, 1)))
+    head, assembly, tail = re.split(r'(asm volatile.*?::"r")', text, maxsplit=1, flags=re.DOTALL)
+    return head + assembly.replace(";", ";\\n") + tail  # a line is the place of one instruction
 
 
 def _cuda(gpu: str, text: str) -> str:

@@ -72,7 +72,7 @@ def test_bash(tmp_path: Path) -> None:
     assert kernels == ["wmma_qk", "wmma", "wmma_mine.cu"]
     assert "mission,small" in listed
     assert equals == ["sorted_keys"]
-    assert code == ["R101", "R102", "R103", "R104", "R105", "R106"]
+    assert code == ["R101", "R102", "R103", "R104", "R105", "R106", "R107", "R108", "R109"]
     assert gpu == ["l4", "l40s"]
 
 

@@ -20,7 +20,7 @@ from weft.cli.main import SPELLINGS, main
         (["check", "wmma", "--gpu", "rtx4080"], "(did you mean rtx4090?)"),
         (["check", "wmma", "--tool", "racechek"], "(did you mean racecheck?)"),
         (["profile", "wmma", "--shape", "mision"], "(did you mean mission?)"),
-        (["explain", "R109"], "(did you mean R10"),
+        (["explain", "R110"], "(did you mean R10"),
         (["run", "{own}", "--size", "n=3"], "'n' is not a size of this kernel (did you mean N?)"),
         (["run", "{own}", "--shape", "mission"], "has no arrays q, k and v"),
     ],

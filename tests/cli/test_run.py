@@ -206,7 +206,7 @@ def test_small_floats_survive_a_file(source: Path) -> None:
 
 
 def test_unsupported_is_exit_code_3(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = 'asm volatile("barrier.cluster.arrive;"); y[i] = STEP'
+    code = 'asm volatile("{ .reg .pred p; isspacep.shared::cluster p, %0; }" ::"l"(x)); y[i] = STEP'
     source.write_text(SOURCE.replace("y[i] = STEP", code))
     assert main(["run", "k.cu", "--arch", "sm_90"]) == 3
     assert "unsupported" in capsys.readouterr().err

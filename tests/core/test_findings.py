@@ -22,8 +22,8 @@ def test_rows() -> None:
         assert re.fullmatch(r"[MIRSXKP]\d{3}", row.code) and row.name and row.cure
         assert not row.cure.endswith(".") and not row.cure[0].isupper(), "a clause after `cure:`"
     tools = {"M": "memcheck", "I": "initcheck", "R": "racecheck", "S": "synccheck", **dict.fromkeys("XKP", "kernel")}
-    without_a_run = {"M106": "indexcheck", "K503": "check"}
-    assert all(row.tool == without_a_run.get(row.code, tools[row.code[0]]) for row in FINDING_CODES.values())
+    others = {"M106": "indexcheck", "K503": "check", "S313": "racecheck"}
+    assert all(row.tool == others.get(row.code, tools[row.code[0]]) for row in FINDING_CODES.values())
 
 
 def test_every_code_that_the_source_names_has_a_row() -> None:

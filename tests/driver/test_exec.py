@@ -295,6 +295,15 @@ def test_conditional_nodes_of_graphs(weft_exec: Exec) -> None:
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
+def test_launches_with_clusters(weft_exec: Exec) -> None:
+    program = ("python", str(PROGRAMS / "clusters.py"))
+    done = weft_exec("--gpu", "h100", "--tools", "all", *program)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+    assert "cannot be divided into clusters of (4, 1, 1) CTAs" in done.stderr
+    done = weft_exec("--gpu", "l4", *program, "without")
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
 def test_tensor_maps_of_the_driver(weft_exec: Exec) -> None:
     program = ("python", str(PROGRAMS / "tensor_maps.py"))
     done = weft_exec("--gpu", "h100", "--tools", "all", *program)

@@ -15,7 +15,7 @@ CASES = {
     "entry_point": ("cuArrayCreate", "no implementation", 801),
     "instruction": ("kernel odd", "unsupported at PTX line", 801),
     "cubin": ("a module", "compile with -lineinfo", 209),
-    "attribute": ("cuLaunchKernelEx", "clusters", 801),
+    "attribute": ("cuLaunchKernelEx", "CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT", 801),
     "lto": ("cuLinkAddData", "LTO-IR", 801),
     "runtime": ("the CUDA runtime in ", "--cudart shared", 500),
     "device_runtime": ("cuLinkComplete", "dynamic parallelism", 801),

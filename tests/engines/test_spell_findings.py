@@ -17,6 +17,14 @@ def test_the_place_is_the_innermost_line_outside_cuda_headers() -> None:
     assert user_place(user) == user and user_place(None) is None
 
 
+@pytest.mark.parametrize("file", ["standard.py", "extra/cuda/libdevice.py"])
+def test_the_place_is_the_call_of_tritons_library(file: str) -> None:
+    """A race inside `tl.sum` is one of the line that calls it."""
+    call = Place("mine.py", 12)
+    assert user_place(Place(f"/env/site-packages/triton/language/{file}", 290, inlined_at=call)) == call
+    assert user_place(Place("/home/me/triton/kernels/mine.py", 3, inlined_at=call)).line == 3
+
+
 @pytest.mark.parametrize(
     ("text", "plain"),
     [

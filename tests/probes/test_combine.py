@@ -82,16 +82,17 @@ def test_a_combination_requests_whatever_a_probe_requests(flag: str) -> None:
 def test_every_event_reaches_every_probe(event: str) -> None:
     one, two = One(), Two()
     one.heard = two.heard = heard = []
-    args = [SimpleNamespace(bulk=False) for _ in inspect.signature(HOOKS[event]).parameters][1:]
+    args = [SimpleNamespace(bulk=False, peer=False) for _ in inspect.signature(HOOKS[event]).parameters][1:]
     getattr(Probes(one, two), event)(*args)
     assert heard == [("one", event, tuple(args)), ("two", event, tuple(args))]
 
 
-def test_a_bulk_copy_reaches_the_probes_that_ask_for_it() -> None:
+@pytest.mark.parametrize(("what", "flag"), [("bulk", "sees_bulk"), ("peer", "sees_peers")])
+def test_some_accesses_reach_only_the_probes_that_ask_for_them(what: str, flag: str) -> None:
     one, two = One(), Two()
     one.heard = two.heard = heard = []
-    two.sees_bulk = True
-    args = (SimpleNamespace(), SimpleNamespace(bulk=True))
+    setattr(two, flag, True)
+    args = (SimpleNamespace(), SimpleNamespace(**{"bulk": False, "peer": False, what: True}))
     Probes(one, two).access(*args)  # type: ignore[arg-type]
     assert heard == [("two", "access", args)]
 

@@ -246,6 +246,7 @@ CHAPTERS = {
     "sync": "9.7.13 Synchronisation and communication", "mbarrier": "9.7.13.15 mbarrier",
     "matrix": "9.7.14 Matrix multiply-accumulate", "wgmma": "9.7.15 Matrix products of a warpgroup",
     "bulk": "9.7.9.25, 9.7.9.28 Bulk copies, tensor copies, tensor maps",
+    "cluster": "9.7.9.23, 9.7.13.3 Clusters",
 }  # fmt: skip
 
 

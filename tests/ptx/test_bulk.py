@@ -35,6 +35,8 @@ OPCODES = [
     "cp.async.bulk.prefetch.L2.global",
     *(f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{op}.{kind}" for op, kind in LINEAR),
     *(f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.{SIGNAL}.L2::cache_hint" for rank in range(1, 6)),
+    f"cp.async.bulk.shared::cluster.global.{SIGNAL}.multicast::cluster",
+    f"cp.async.bulk.tensor.2d.shared::cluster.global.tile.{SIGNAL}.multicast::cluster",
     f"cp.async.bulk.tensor.2d.tile::gather4.shared::cta.global.{SIGNAL}",
     *(f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group" for rank in range(1, 6)),
     "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group",
@@ -273,6 +275,21 @@ def test_runs_of_bytes_prefetches_and_cache_policies() -> None:
     assert not ran.findings
     np.testing.assert_array_equal(ran.buffers["out"][:1024], x)
     np.testing.assert_array_equal(ran.buffers["y"], np.concatenate([y[:16], x[:1008]]), "the end of the CTA waits")
+
+
+def test_a_multicast_to_the_own_cta() -> None:
+    """Without a cluster each CTA is one: `tests/ptx/test_cluster.py` has larger ones."""
+    x = np.arange(16 * 64, dtype=np.float16).reshape(16, 64)
+    body = f"""{READY} @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 2048;
+      ld.param.u64 %rd5, [x]; mov.u16 %h1, 1;
+      @%first cp.async.bulk.tensor.2d.shared::cluster.global.tile.{SIGNAL}.multicast::cluster
+        [%area], [%rd0, {{0, 8}}], [%bar], %h1;
+      @%first cp.async.bulk.shared::cluster.global.{SIGNAL}.multicast::cluster [%area+1024], [%rd5], 1024, [%bar], %h1;
+      {WAIT.format(n=0, bar="%bar", parity=0)} {DUMP}"""
+    maps: dict[str, MapOf] = {"m": lambda at: of_array(at["x"], (16, 64), (64, 1), (8, 64), 6)}
+    ran = run(body, {"x": x, "out": NOTHING}, maps, schedules=(1, 2))
+    assert not ran.findings
+    np.testing.assert_array_equal(ran.buffers["out"][:2048].view(np.float16), np.concatenate([x[8:], x[:8]]).ravel())
 
 
 def test_gather4_takes_rows_in_any_order() -> None:

@@ -78,9 +78,8 @@ def test_the_page_is_what_the_tables_say() -> None:
         ("tcgen05.fence::before_thread_sync;", "sm_100a"),
         ("cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%a], [%b], [%a];", "TMA"),
         ("mbarrier.try_wait.parity.relaxed.cluster.shared.b64 %p, [%a], 0;", "sm_90"),
-        ("barrier.cluster.arrive.aligned;", "clusters need sm_90"),
-        ("mapa.shared::cluster.u32 %a, %a, 0;", "clusters need sm_90"),
-        ("ld.shared::cluster.u32 %a, [%a];", "clusters need sm_90"),
+        ("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%a], [%a], 16, [%a];", "sm_90"),
+        ("ldmatrix.sync.aligned.m8n8.x1.shared::cluster.b16 {%a}, [%a];", "shared::cluster needs sm_90"),
         ("mov.u32 %a, %cluster_ctarank;", "clusters need sm_90"),
         ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%a], {%a};", "sm_100a"),
     ],
@@ -92,8 +91,3 @@ def test_newer_instructions_are_refused_with_the_line_and_a_cure(statement: str,
     assert needs in str(refused)
     assert 'arch="sm_89"' in str(refused)
     assert refused.line == 6
-
-
-def test_a_kernel_with_clusters_is_refused() -> None:
-    module = parse(f"{HEADER}.visible .entry k() .reqnctapercluster 2 {{ ret; }}")
-    assert "clusters of several CTAs" in str(module.functions["k"].refused)

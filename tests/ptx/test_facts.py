@@ -56,11 +56,15 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
     assert bool(facts.control in ("jump", "table")) == bool(_named(row, "label"))
     joint = row.chapter == "matrix" or "mma_async" in words or row.name == "setmaxnreg"
     assert (facts.group == "warp") == ("mask" in row.index or ("aligned" in words and joint))
-    assert (facts.group == "cta") == (row.name in ("bar", "barrier") and "warp" not in words)
+    assert (facts.group == "cta") == (row.name in ("bar", "barrier") and not words & {"warp", "cluster"})
+    assert (facts.group == "cluster") == (row.name == "barrier" and "cluster" in words)
+    assert facts.maps == (row.name == "mapa")
+    assert facts.fences_inits == ("mbarrier_init" in words)
     assert facts.registers == (row.name == "setmaxnreg")
     assert bool(facts.orders) == (row.name == "wgmma" and "mma_async" not in words)
     assert facts.waits == ((facts.group == "cta" and "arrive" not in words) or "warp" in words)
-    assert bool(facts.starts or facts.settles) == ("async" in words and "proxy" not in words)
+    later = "async" in words and "proxy" not in words and row.chapter != "cluster"
+    assert bool(facts.starts or facts.settles) == later
     for name in (*facts.copies, *facts.converts):
         assert name in row.index and not row.operands[row.index[name]].written
     assert facts.reads_carry == (row.name in ("addc", "subc", "madc"))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.ptx.harness import ENGINES, Ran, check_body, kernel, launch
+from tests.ptx.test_cluster import ARRIVALS
 
 N = 512
 BLOCK = 128
@@ -24,6 +25,7 @@ OPCODES = [
     "mbarrier.complete_tx.shared.b64",
     "mbarrier.arrive.expect_tx.shared.b64",
     "mbarrier.arrive_drop.expect_tx.release.cta.shared.b64",
+    *(opcode for opcode, _, _ in ARRIVALS),
 ]  # fmt: skip
 SHARED = ".shared .align 8 .b64 bar[4]; .shared .align 16 .b8 box[2048];"
 DECLARATIONS = ".reg .pred %first, %done, %more, %low; .reg .b64 %state, %g, %src;"

@@ -277,7 +277,7 @@ CALLS = (
     ".func middle() { call unknown, (); ret; }\n"
     ".extern .func declared() .mystery;\n"
     ".visible .entry plain() { ret; }\n"
-    ".visible .entry asks() .reqnctapercluster 2 { .reg .b32 %r<2>; { mov.b32 %r0, 1; } ret; }\n"
+    ".visible .entry asks() .blocksareclusters { .reg .b32 %r<2>; { mov.b32 %r0, 1; } ret; }\n"
     ".visible .entry calls() { call middle, (); ret; }\n"
     ".visible .entry last() { ret; }\n"
 )
@@ -288,7 +288,7 @@ def test_only_the_launched_kernel_and_what_it_calls_must_be_supported() -> None:
     assert module.entries() == ("plain", "asks", "calls", "last")
     for name in ("plain", "last"):
         assert len(inline_calls(module, module.functions[name]).body) == 1
-    for name, why in (("asks", "clusters of several CTAs"), ("calls", "mystery")):
+    for name, why in (("asks", "blocksareclusters"), ("calls", "mystery")):
         with pytest.raises(Unsupported, match=why):
             inline_calls(module, module.functions[name])
 

@@ -149,14 +149,16 @@ def test_each_target_has_its_forms(statement: str, target: str, words: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("directives", "accepted"),
+    ("directives", "cluster"),
     [
-        (".maxclusterrank 8", True),
-        (".explicitcluster .reqnctapercluster 1, 1, 1", True),
-        (".explicitcluster", False),
-        (".reqnctapercluster 2", False),
+        (".maxclusterrank 8", (0, 0, 0)),
+        (".explicitcluster .reqnctapercluster 1, 1, 1", (1, 1, 1)),
+        (".explicitcluster", (0, 0, 0)),
+        (".reqnctapercluster 2", (2, 1, 1)),
     ],
 )
-def test_directives_of_clusters_are_accepted_where_a_cluster_has_one_cta(directives: str, *, accepted: bool) -> None:
-    text = f"{HEADER.replace('sm_89', 'sm_90')}.visible .entry k() {directives} {{ ret; }}"
-    assert (parse(text).functions["k"].refused is None) == accepted
+def test_directives_of_clusters_need_sm_90(directives: str, cluster: tuple[int, int, int]) -> None:
+    text = f"{HEADER}.visible .entry k() {directives} {{ ret; }}"
+    assert "clusters need sm_90" in str(parse(text).functions["k"].refused)
+    function = parse(text.replace("sm_89", "sm_90")).functions["k"]
+    assert function.refused is None and function.cluster == cluster

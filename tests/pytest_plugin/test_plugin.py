@@ -201,6 +201,58 @@ def line_of(text: str, mark: str) -> int:
     return number
 
 
+CHILD = """\
+import sys
+
+from kernels import shift
+
+if "torch" in sys.argv:
+    import torch
+
+    assert torch.cuda.is_available()
+    x = torch.arange(1000.0, device="cuda")
+    shift[(4,)](x, torch.empty_like(x), 1000, int(sys.argv[1]), BLOCK=256)
+elif "target" in sys.argv:
+    import triton
+
+    assert "torch" not in sys.modules
+    print(triton.runtime.driver.active.get_current_target().arch)
+"""
+CHILD_TESTS = """\
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def child(*words, **variables):
+    command = [sys.executable, "child.py", *words]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables})
+
+
+def test_right():
+    assert child("0", "torch").returncode == 0
+
+
+def test_wrong():
+    done = child("1", "torch")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.weft(gpu="a100")
+def test_target():
+    done = child("target")
+    assert done.stdout.strip() == "80", done.stderr
+
+
+def test_the_project_s_own_start(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('own start')")
+    done = child(PYTHONPATH=os.environ["PYTHONPATH"] + os.pathsep + str(tmp_path))
+    assert done.stdout.strip() == "own start" and not done.stderr, done.stderr
+"""
+
+
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     for name in ("GITHUB_ACTIONS", "GITHUB_WORKSPACE", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
@@ -287,6 +339,17 @@ def test_a_line_says_what_ran(project: pytest.Pytester) -> None:
     assert none.ret == pytest.ExitCode.TESTS_FAILED
     assert any(line.startswith("weft: 0 kernels, 0 launches") and "no kernel ran" in line for line in none.outlines)
     assert run(project, "--weft", "--weft-allow-none", "test_none.py").ret == 0
+
+
+def test_child_processes_have_the_virtual_gpu(project: pytest.Pytester) -> None:
+    (project.path / "child.py").write_text(CHILD)
+    (project.path / "test_child.py").write_text(CHILD_TESTS)
+    result = run(project, "--weft", "test_child.py")
+    result.assert_outcomes(passed=3, failed=1)
+    assert "M101 out-of-bounds read" in section(result.outlines, "test_wrong")
+    assert any(line.startswith("weft: 1 kernel, 2 launches on the virtual l4") for line in result.outlines)
+    bare = run(project, "test_child.py")
+    bare.assert_outcomes(passed=1, failed=3)
 
 
 def test_without_the_option_only_the_fixtures_do_something(project: pytest.Pytester) -> None:

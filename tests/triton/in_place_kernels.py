@@ -50,6 +50,48 @@ def branch(p_ptr, seen_ptr, BLOCK: tl.constexpr, WRONG: tl.constexpr):
 
 
 @triton.jit
+def cross_entropy(p_ptr, seen_ptr, BLOCK: tl.constexpr, WRONG: tl.constexpr):
+    """Replaces logits by their softmax, in two passes, and the last by its share of the loss.
+
+    tl.log branches on the sum; the index of the maximum starts as the same register as the loop's.
+    """
+    m, total, best = float("-inf"), 0.0, 0
+    n = tl.load(seen_ptr).to(tl.int32) + BLOCK
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(p_ptr + i, mask=i < n, other=float("-inf"))
+        highest = tl.max(x)
+        best = tl.where(highest > m, tl.min(tl.where(x == highest, i, n)), best)
+        new = tl.maximum(m, highest)
+        total = total * tl.exp(m - new) + tl.sum(tl.exp(x - new))
+        m = new
+    loss = m + tl.log(total)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(p_ptr + i, mask=i < n, other=float("-inf"))
+        tl.store(p_ptr + i, tl.exp(x - loss), mask=i < n)
+    if WRONG:
+        tl.store(seen_ptr + tl.arange(0, 128), loss)
+    else:
+        tl.store(seen_ptr + 1, loss + best)
+
+
+@triton.jit
+def divergence(p_ptr, seen_ptr, BLOCK: tl.constexpr, WRONG: tl.constexpr):
+    """Replaces numbers by their logarithm, in a loop: the slow path of tl.log is behind the loop's code."""
+    n = tl.load(seen_ptr).to(tl.int32) + BLOCK
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(p_ptr + i, mask=i < n, other=1.0)
+        y = tl.log(x) + tl.max(x)
+        tl.store(p_ptr + i, y, mask=i < n)
+        if WRONG:
+            tl.store(
+                seen_ptr + i[:, None] * 4 + tl.arange(0, 4)[None, :], y[:, None] + tl.zeros((BLOCK, 4), tl.float32)
+            )
+
+
+@triton.jit
 def add_atomically(p_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(p_ptr + i, tl.full((BLOCK,), 1.0, p_ptr.dtype.element_ty), mask=i < n)

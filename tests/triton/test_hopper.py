@@ -5,9 +5,11 @@ Tensor descriptors are TMA copies on both. `benchmarks/hopper_survey.py` runs al
 """
 
 import pytest
+import torch
 
 import weft.triton
 from tests.in_turn import one_in
+from tests.triton.cluster_kernels import total
 from tests.triton.descriptor_workloads import DESCRIPTORS
 from tests.triton.workloads import WORKLOADS, Workload
 
@@ -47,3 +49,11 @@ def test_descriptors_equal_pytorch(gpu: str, name: str) -> None:
     with weft.triton.on(gpu, check=True):
         case = workload.make(workload.types[-1], 1)
         assert workload.wrong(case, case.run(), workload.types[-1]) == ""
+
+
+def test_a_program_on_several_ctas() -> None:
+    """`num_ctas`: the CTAs of a cluster execute a program together, and exchange values in shared memory."""
+    with weft.triton.on("h100", check=True):
+        x, y = torch.arange(1024, dtype=torch.float32), torch.zeros(1)
+        total[(1,)](x, y, 1024, num_ctas=2)
+    assert y.item() == x.sum().item()

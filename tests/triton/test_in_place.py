@@ -11,8 +11,11 @@ import torch
 import weft.triton
 from tests.triton import in_place_kernels as kernels
 
-SIZES = {"increment": 128, "scale": 32, "normalise": 32, "follow": 128, "branch": 128}
+SIZES = {"increment": 128, "scale": 32, "normalise": 32, "cross_entropy": 32, "divergence": 32}
+SIZES |= {"follow": 128, "branch": 128}
 """Kernel → its block; the CTA has 128 threads, so scalars and small tensors are held several times."""
+EXPECTED = {"scale": (2, 1), "normalise": (1 / 32, 1 / 32), "cross_entropy": (1 / 32, 1 / 32), "divergence": (1, 1)}
+"""Kernel → first and last element of 32 ones afterwards, if not 2 and 1."""
 
 
 def run(name: str, *, wrong: bool) -> torch.Tensor:
@@ -26,12 +29,12 @@ def run(name: str, *, wrong: bool) -> torch.Tensor:
 def test_a_loaded_value_that_has_no_effect_is_no_race(name: str, recwarn: pytest.WarningsRecorder) -> None:
     with weft.triton.on("l4", check=True):
         x = run(name, wrong=False)
-    first, last = {"scale": (2, 1), "normalise": (1 / 32, 1 / 32)}.get(name, (2, 1))
-    assert (x[0], x[-1]) == (first, last)
+    first, last = EXPECTED.get(name, (2, 1))
+    assert (x[0].item(), x[-1].item()) == pytest.approx((first, last), rel=1e-5)
     assert not [str(each.message) for each in recwarn if "R10" in str(each.message)]
 
 
-@pytest.mark.parametrize("name", ["increment", "scale", "normalise", "follow", "branch"])
+@pytest.mark.parametrize("name", SIZES)
 def test_a_loaded_value_that_is_used_races(name: str) -> None:
     with weft.triton.on("l4", check=True), pytest.raises(weft.triton.KernelFindings, match=r"R10[123]"):
         run(name, wrong=True)

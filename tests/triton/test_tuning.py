@@ -44,6 +44,22 @@ def test_the_cheapest_is_chosen_and_the_refused_are_reported(caplog: pytest.LogC
     assert math.isclose(out.item(), x.double().sum().item(), abs_tol=1e-3)
 
 
+def test_weft_autotune_limits_how_many_configurations_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    racing = triton.Config({"BLOCK": 256, "KIND": 2})
+    slow, fast = triton.Config({"BLOCK": 256, "KIND": 1}), triton.Config({"BLOCK": 256, "KIND": 0})
+    kernel = tuned_sum(racing, slow, fast)
+    x, out = torch.randn(4096), torch.zeros(1)
+    monkeypatch.setenv("WEFT_AUTOTUNE", "1")
+    with weft.triton.on("l4") as device:
+        kernel[lambda meta: (triton.cdiv(4096, meta["BLOCK"]),)](x, out, 4096)
+        (record,) = weft.triton.tunings()
+    assert kernel.best_config == slow, "a refused configuration does not count, and the third did not run"
+    assert [bool(each.refused) for each in record.configs] == [True, False, True]
+    assert "not tried" in record.configs[2].refused
+    assert device.launches == 4, "the refused one, the accepted one twice, and the call itself"
+    assert math.isclose(out.item(), x.double().sum().item(), abs_tol=1e-3)
+
+
 def test_findings_in_all_configurations_are_an_error_every_time() -> None:
     kernel = tuned_sum(triton.Config({"BLOCK": 64, "KIND": 2}), triton.Config({"BLOCK": 128, "KIND": 2}))
     x, out = torch.randn(512), torch.zeros(1)

@@ -1,13 +1,17 @@
 """Global memory: places of freed buffers, an arena from outside, what counts as written."""
 
+import gc
 import itertools
 import mmap
 import random
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from weft.core.errors import DeviceMemoryError, LaunchError
+from weft.vm.host_memory import give_back
 from weft.vm.memory import ALIGN, GLOBAL_BASE, LEAST_GAP, QUARANTINE_COUNT, WINDOW_BYTES, GlobalMemory
 
 
@@ -178,6 +182,48 @@ def test_the_number_of_places_in_quarantine_is_limited() -> None:
     assert memory.freed_owner(addresses[9]) is None and memory.freed_owner(addresses[10]) is not None
 
 
+def test_launches_leave_no_memory_of_the_host_behind() -> None:
+    memory = GlobalMemory(1 << 22)
+
+    def launch(number: int) -> None:
+        mark = memory.mark()
+        memory.allocate(100, f"argument {'xy'[number % 2]}")
+        memory.release(mark)
+
+    tracemalloc.start()
+    try:
+        for number in range(100):  # NumPy keeps some freed memory for later
+            launch(number)
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(500):
+            launch(number)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert memory.used > 600 * LEAST_GAP, "all places stay unused"
+    assert after - before < 500 * 16, "not even a name for each launch"
+
+
+def test_more_places_than_the_quarantine_has_rows() -> None:
+    memory = GlobalMemory(1 << 26)
+    mark = memory.mark()
+    addresses = [memory.allocate(16, f"buffer {number}") for number in range(5000)]
+    memory.release(mark)  # 21 MB: all places can be used again
+    assert all(memory.freed_owner(address) is None for address in (addresses[0], addresses[-1]))
+    again = [memory.allocate(16, f"buffer {number}") for number in range(5000)]
+    for address in again:
+        memory.free(address)
+    limit = len(memory.arena) // 8
+    named = [memory.freed_owner(address + 15) for address in again]
+    kept = [number for number, found in enumerate(named) if found is not None]
+    assert kept == list(range(kept[0], 5000)), "the oldest are used again first"
+    assert [found.name for found in named if found is not None] == [f"buffer {number}" for number in kept]
+    place = again[1] - again[0]
+    assert limit - place < len(kept) * place <= limit
+
+
 def test_a_withdrawn_buffer_keeps_its_address_and_counts_as_freed() -> None:
     memory = GlobalMemory()
     first, second = memory.allocate(100, "first"), memory.allocate(100, "second")
@@ -198,3 +244,15 @@ def test_a_withdrawn_buffer_keeps_its_address_and_counts_as_freed() -> None:
     for wrong in (lambda: memory.restore(first), lambda: memory.withdraw(second)):
         with pytest.raises(LaunchError):
             wrong()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")
+def test_whole_pages_are_given_back() -> None:
+    data = np.full(1 << 20, 7, np.uint8)
+    give_back(data[100 : 100 + 3 * mmap.PAGESIZE])
+    zero = np.flatnonzero(data == 0)
+    assert len(zero) == 2 * mmap.PAGESIZE, "the pages at both ends have other bytes, too"
+    assert (data.ctypes.data + zero[0]) % mmap.PAGESIZE == 0 and zero[0] >= 100
+    assert zero[-1] - zero[0] == len(zero) - 1
+    give_back(data[10:20])
+    assert np.count_nonzero(data == 0) == len(zero)

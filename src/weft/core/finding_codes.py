@@ -74,6 +74,24 @@ _ROWS = (
         "load it without __ldg and const __restrict__, or write it in another launch",
     ),
     FindingCode(
+        "R107",
+        "proxy fence missing",
+        "racecheck",
+        "add fence.proxy.async after the access of the thread and before the barrier that hands the memory on",
+    ),
+    FindingCode(
+        "R108",
+        "tensor map not fenced",
+        "racecheck",
+        "release the map after the write (tensormap.cp_fenceproxy), acquire it before the copy (fence.proxy.tensormap)",
+    ),
+    FindingCode(
+        "R109",
+        "stage reused",
+        "racecheck",
+        "let the thread that issues the load wait until all readers of the stage have released it",
+    ),
+    FindingCode(
         "S301",
         "deadlock",
         "synccheck",
@@ -120,10 +138,28 @@ _ROWS = (
         "let all four warps of the warpgroup execute the same wgmma and setmaxnreg, with the same descriptors",
     ),
     FindingCode(
+        "S312",
+        "peer gone",
+        "synccheck",
+        "let every CTA of the cluster wait for the others, by cluster.sync(), before it exits",
+    ),
+    FindingCode(
+        "S313",
+        "exit with copies",
+        "racecheck",
+        "let the thread that issued the copy execute cp.async.bulk.wait_group.read 0 before it exits",
+    ),
+    FindingCode(
         "S314",
         "wrong number of registers",
         "synccheck",
         "let setmaxnreg.dec ask for at most, and setmaxnreg.inc for at least, the registers that the warps have",
+    ),
+    FindingCode(
+        "S315",
+        "barrier of a cluster misused",
+        "synccheck",
+        "let every thread arrive once and then wait once in each phase",
     ),
     FindingCode(
         "X401",

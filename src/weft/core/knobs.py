@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+CHILD_OF_TEST = "_WEFT_CHILD_OF_TEST"
+
 
 def cache_dir() -> Path:
     """Return WEFT_CACHE: the folder of compiled files (default: the user's cache folder)."""
@@ -47,6 +49,11 @@ def jobs() -> int:
     return int(os.environ.get("WEFT_JOBS", "0")) or len(os.sched_getaffinity(0))
 
 
+def autotuned() -> int:
+    """Return WEFT_AUTOTUNE: of how many accepted configurations a Triton autotuner chooses (default: 0, of all)."""
+    return int(os.environ.get("WEFT_AUTOTUNE", "0"))
+
+
 def debug() -> int:
     """Return WEFT_DEBUG: 1 prints compile times, 2 also the LLVM IR."""
     return int(os.environ.get("WEFT_DEBUG", "0"))
@@ -70,3 +77,8 @@ def progress_in_pipes() -> bool:
 def completing() -> bool:
     """Return whether _WEFT_COMPLETE is set: a shell requests completions, as `weft completion` sets it up."""
     return "_WEFT_COMPLETE" in os.environ
+
+
+def child_of_test() -> str:
+    """Return the virtual GPU of the test that started this process, as `pytest --weft` wrote it; empty: none did."""
+    return os.environ.get(CHILD_OF_TEST, "")

@@ -58,9 +58,12 @@ class Algebra:
         return out
 
     def inverse(self, a: Tags) -> Tags:
-        """Return the tags of 1 / a."""
+        """Return the tags of 1 / a; the source of an inverse l is that l."""
         swap = {Kind.L: Kind.INVERSE_L, Kind.INVERSE_L: Kind.L, Kind.R: Kind.R, Kind.CONST: Kind.CONST}
-        return _mapped(a, swap)
+        out = _mapped(a, swap)
+        inverse = out["kind"] == Kind.INVERSE_L
+        out["source"][inverse] = a["node"][inverse]
+        return out
 
     def logarithm(self, a: Tags) -> Tags:
         """Return the tags of log2 a."""

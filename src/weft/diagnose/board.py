@@ -14,6 +14,8 @@ from .tags import NONE, PASSING, Flag, Kind, Sizes, Tags, among, size_of
 
 MOST_DISAGREEMENTS = 1000
 MOST_EXAMPLES = 4
+PLACED = (Flag.ROWS,)
+"""Flags whose first line is kept: no stage shows where rows are mixed, as the value belongs to no row from then on."""
 
 
 class Oddity(IntEnum):
@@ -23,6 +25,7 @@ class Oddity(IntEnum):
     MISSING_KEYS = -2
     OTHER_ROW = -3
     OTHER_COLUMN = -4
+    FEW_KEYS_IN_L = -5
 
 
 @dataclass
@@ -79,6 +82,8 @@ class Board:
     splits: int = 1
     disagreements: list[Disagreement] = field(default_factory=list)
     examples: dict[Flag, list[tuple[Tags, Tags]]] = field(default_factory=dict)
+    raised: dict["Oddity | Flag", int] = field(default_factory=dict)
+    """The event that made the first value with a flag, of the flags in `PLACED`."""
     units: set[float] = field(default_factory=set)
     """The factors of score differences before a natural exponential."""
     odd: dict["Oddity | Flag", tuple[int, int, Tags]] = field(default_factory=dict)
@@ -265,6 +270,15 @@ class Board:
         for flag in Flag:
             if not flag & PASSING:
                 self._odd(flag, result & ((tags["flags"] & flag) != 0), rows, tags)
+
+    def divided(self, u: Tags, inverse: Tags) -> None:
+        """Count results over all keys that are divided by an l with only some of them."""
+        known = inverse["row"] >= 0
+        u, inverse = u[known], inverse[known]
+        visible = self.visible[inverse["row"]]
+        whole = ~(visible & ~u["terms"]).any(axis=-1)
+        lacks = (visible & ~inverse["terms"]).any(axis=-1) & inverse["terms"].any(axis=-1)
+        self._odd(Oddity.FEW_KEYS_IN_L, whole & lacks, inverse["row"], inverse)
 
     def _odd(self, what: "Oddity | Flag", which: npt.NDArray[np.bool_], rows: Array, tags: Tags) -> None:
         found = np.flatnonzero(which)

@@ -11,6 +11,7 @@ from weft.attention.emulate import Algorithm
 from weft.attention.reference import attention
 from weft.tasks.attention_problem import AttentionProblem
 
+from .shared_keys import of_some_keys
 from .taps import TAPPED, WITHOUT_TILES, Key, StageTap, Taps
 from .tolerance import StageTolerance, Tolerance
 
@@ -33,6 +34,8 @@ class Compared:
     expected: Array
     tolerance: Array
     wrong: Mask
+    partial: bool = False
+    """Whether elements were left out of the comparison: they belong to a part of the keys."""
 
 
 def order(tiles: int) -> Iterator[Key]:
@@ -56,12 +59,16 @@ def compare_stages(
     """Compare every observed stage and tile, in order; with the float algorithm's tolerance unless another is given."""
     tolerance = tolerance or Tolerance(problem, algorithm, expected)
     compared = []
+    parts = of_some_keys(taps, algorithm, problem.mask)
     for key in order(-(-problem.workload.shape.skv // algorithm.block_n)):
         tap, wanted = taps.at(*key), expected.get(key)
         if tap is None or wanted is None:
             continue
         allowed = np.broadcast_to(tolerance.of(*key), wanted.shape)
-        compared.append(Compared(key, tap, wanted, allowed, _wrong(problem, key, tap, wanted, allowed)))
+        wrong = _wrong(problem, key, tap, wanted, allowed)
+        if key in parts:
+            wrong &= ~parts[key]
+        compared.append(Compared(key, tap, wanted, allowed, wrong, key in parts))
     return tuple(compared)
 
 

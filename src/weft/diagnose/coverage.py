@@ -34,7 +34,7 @@ class Coverage:
         for key, each in self._by_key().items():
             if self.first is not None and key == self.first.key:
                 break
-            if not each.wrong.any() and self._is_seen(key):
+            if not each.wrong.any() and not each.partial and self._is_seen(key):
                 tiles.setdefault(key[0], []).extend([] if key[1] is None else [key[1]])
         named = [stage for stage in TAPPED if stage in tiles]
         return tuple(stage if not tiles[stage] else f"{stage} (KV tile {ranges(tiles[stage])})" for stage in named)

@@ -29,6 +29,7 @@ from weft.judge.select import Choice, Supports, followed, nothing_selected, sett
 from weft.judge.verdict import Verdict
 from weft.repair.repair import find_repairs
 from weft.repair.source_fix import find_source_fix
+from weft.repair.source_trials import find_in_source
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.declared import algorithms_of
 from weft.tasks.task import Declared, Workload
@@ -85,13 +86,15 @@ def diagnose(
     """
     start = time.monotonic()
     supports = settled(supports, choice)
-    failed, judged = _first_failure(candidate, supports, choice, progress)
+    failed, judged = _first_failure(candidate, supports, choice, progress, once=True)
     verdict = failed
-    if shrink and not failed.passed and failed.status in RAN:
+    # What only the -G build or the index arithmetic of large sizes shows, no smaller run and no edit shows.
+    ran = failed.status in RAN and not (failed.debug_build or failed.large_sizes)
+    if shrink and ran and not failed.passed:
         progress(f"shrinking {failed.workload}")
         verdict = _shrunk(candidate, supports, failed)
     diagnosis = explain(Case(candidate, supports.task, supports.task.draw(verdict.workload), verdict, failed), progress)
-    if repair and not verdict.passed and verdict.status in RAN and not _is_order(diagnosis):
+    if repair and ran and not verdict.passed and verdict.status in RAN and not _is_order(diagnosis):
         diagnosis = _repaired(diagnosis, supports, choice, progress)
     return replace(diagnosis, judged=judged, seconds=time.monotonic() - start)
 
@@ -112,6 +115,7 @@ def _repaired(diagnosis: Diagnosis, supports: Supports, choice: Choice, progress
     named = [at.line for at in (*inlining_chain(place), *diagnosis.strayed, *diagnosis.origins)]
     suspected = tuple(dict.fromkeys((*named, *slice_lines(case, place))))
     found = find_repairs(case.candidate, case.task, tuple(tested.values()), suspected, progress)
+    found = found or find_in_source(case.candidate, case.task, tuple(tested), suspected, progress)
     if case.kernel is None or not found:
         return diagnosis
     spelled = [replace(each, place=own_place(each.place, case.kernel) or each.place) for each in found]
@@ -202,8 +206,13 @@ def _why_unseen(case: Case, *, never_ends: bool) -> str:
     return "no value that comes from the inputs was used as one of these stages"
 
 
-def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, progress: Progress) -> tuple[Verdict, int]:
-    """Judge plain workloads of full tiles first: a failure there is independent of masks and ragged ends."""
+def _first_failure(
+    candidate: Candidate, supports: Supports, choice: Choice, progress: Progress, *, once: bool = False
+) -> tuple[Verdict, int]:
+    """Judge plain workloads of full tiles first: a failure there is independent of masks and ragged ends.
+
+    With `once` also what is judged once if all passed, as by `weft check`: the -G build, and indices at large sizes.
+    """
     chosen = list(workloads(supports, choice))
     masks, regimes = (list(dict.fromkeys(getattr(each, axis) for each in chosen)) for axis in ("mask", "regime"))
     chosen.sort(key=lambda each: (regimes.index(each.regime), masks.index(each.mask), _is_ragged(each)))
@@ -211,11 +220,12 @@ def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, pro
         raise UsageError(f"nothing to diagnose: {candidate.path}: {nothing_selected(supports, choice)}")
     progress(f"judging {chosen[0]}")
     follow = followed(supports, choice)
-    policy = Policy(stop=True, debug_build=False, large_sizes=False, limits=LIMITS if follow is not None else ())
+    policy = Policy(stop=True, debug_build=once, large_sizes=once, limits=LIMITS if follow is not None else ())
     judging = Judging(LocalRuns(candidate), supports.task, chosen, policy, follow=follow)
     verdicts: list[Verdict] = []
     for each in judging:
-        if not each.verdict.limit:
+        note = each.verdict.passed and (each.verdict.debug_build or each.verdict.large_sizes)
+        if not each.verdict.limit and not note:
             verdicts.append(each.verdict)
         if len(verdicts) < len(judging.todo):
             progress(f"judging {judging.todo[len(verdicts)]}")

@@ -26,7 +26,7 @@ from .nodes import Nodes
 from .provenance import ROLES, Provenance
 from .record import Position, RecordingGPU
 from .tags import Flag, Kind, Sizes, Tags
-from .taps import TAPPED, WITHOUT_TILES, Fact, Key, StageTap, Taps
+from .taps import TAPPED, WITHOUT_TILES, Fact, Key, StageTap, Taps, own_line
 
 LARGEST_KEYS = 512
 """Recording executes thousands of instructions per second, not millions: shrink a case first."""
@@ -48,6 +48,7 @@ _WORDS: dict[Oddity | Flag, tuple[str, str]] = {
     Flag.UNWEIGHTED: ("unweighted", "V is multiplied by scores without an exponential"),
     Oddity.UNEXPLAINED: ("unexplained", "the value stored in O is not a sum of weighted V"),
     Oddity.MISSING_KEYS: ("missing_keys", "visible keys are missing from the sum"),
+    Oddity.FEW_KEYS_IN_L: ("few_keys_in_l", "O is divided by an l that lacks visible keys"),
     Oddity.OTHER_ROW: ("other_row", "O contains the result of another row"),
     Oddity.OTHER_COLUMN: ("other_column", "O contains the result of another column"),
 }
@@ -120,7 +121,7 @@ def collect(
     provenance: Provenance, algorithm: Algorithm, gpu: RecordingGPU, *, run: Run, arrays: Mapping[str, Array]
 ) -> Taps:
     """Return what the board recorded in the run, stage by stage and tile by tile."""
-    board, sizes = provenance.board, provenance.board.sizes
+    board = provenance.board
     board.settle()
     unit = next(iter(board.units)) if len(board.units) == 1 else None
     base = next((base for base in (math.e, 2.0) if unit is not None and _near(unit, math.log(base))), None)
@@ -135,7 +136,7 @@ def collect(
                 tap = replace(tap, values=tap.values * factor, factor=factor)
             if tap.observed.any():
                 taps[stage, tile] = tap
-    facts, events = facts_of(board, sizes), tuple(provenance.nodes.events)
+    facts, events = facts_of(board, provenance.nodes), tuple(provenance.nodes.events)
     return Taps(
         algorithm,
         taps,
@@ -182,9 +183,9 @@ def _unpacked(terms: Array, count: int) -> Array:
     return np.unpackbits(np.ascontiguousarray(terms).view(np.uint8), axis=-1, bitorder="little")[..., :count].view(bool)
 
 
-def facts_of(board: Board, sizes: Sizes) -> tuple[Fact, ...]:
+def facts_of(board: Board, nodes: Nodes) -> tuple[Fact, ...]:
     """Return in words what the tags of stored results show to be wrong, causes before consequences."""
-    facts = []
+    facts, sizes = [], board.sizes
     for what in _ORDER:
         if what not in board.odd:
             continue
@@ -192,11 +193,13 @@ def facts_of(board: Board, sizes: Sizes) -> tuple[Fact, ...]:
         code, words = _WORDS[what]
         pairs = board.examples.get(what, []) if isinstance(what, Flag) else []
         shown = "; ".join(dict.fromkeys(f"{describe(a, sizes)} with {describe(b, sizes)}" for a, b in pairs))
-        if what is Oddity.MISSING_KEYS:
+        if what in (Oddity.MISSING_KEYS, Oddity.FEW_KEYS_IN_L):
             shown = _missing(board, row, tag)
         elif not isinstance(what, Flag):
             shown = describe(tag, sizes)
-        facts.append(Fact(code, f"{words}: {shown}" if shown else words, count, _query(row, sizes)))
+        made = int(nodes.event_of[int(tag["source"])]) if what is Oddity.FEW_KEYS_IN_L else board.raised.get(what, 0)
+        place = own_line(nodes.events[made].place)
+        facts.append(Fact(code, f"{words}: {shown}" if shown else words, count, _query(row, sizes), place))
     return tuple(facts)
 
 

@@ -53,6 +53,8 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
                 found.append(Place(line.file, line.line))
             if len(found) == MOST:
                 return tuple(found)
+    if not found and place.inlined_at is not None:  # a function of a few lines: what its call is computed from
+        return origins(case, place.inlined_at)
     return tuple(found)
 
 

@@ -22,7 +22,7 @@ from weft.vm.reference.machine import Grid, RunningWarp
 
 from .acts import Acts
 from .algebra import Algebra
-from .board import Board
+from .board import PLACED, Board
 from .elements import holders, matrix_numbers, numbers
 from .nodes import MIX_NODE, Nodes, Numbers, Where, single
 from .tags import Flag, Ids, Kind, Tags, among, full
@@ -198,6 +198,9 @@ class Provenance(marks.Algebra):
             if of_u.any():
                 self._see("v", one, one_values, of_u, where)
                 self._see_weights(other[of_u], other_values[of_u], one["row"][of_u], where.only(of_u))
+            divided = (one["kind"] == Kind.U) & (other["kind"] == Kind.INVERSE_L)
+            if divided.any():
+                self.board.divided(one[divided], other[divided])
             padding = (other["kind"] == Kind.CONST) & (other_values == 0) & among(one["kind"], *_PADDED)
             out[padding] = other[padding]
         if out["flags"].any():
@@ -245,6 +248,9 @@ class Provenance(marks.Algebra):
             found = tags["kind"] == kind
             if found.any():
                 self.board.covers(stage, tags[found], values[found], where.only(found))
+        for flag in PLACED:
+            if flag not in self.board.raised and (tags["flags"] & flag).any():
+                self.board.raised[flag] = where.event
         made = self.nodes.add(tags, values, where)
         made[tags["kind"] == Kind.CONST] = 0
         return made

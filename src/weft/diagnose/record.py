@@ -79,7 +79,15 @@ class RecordingGPU(VirtualGPU):
         """Record the chosen CTAs of a launch."""
         most = max(MOST_INSTRUCTIONS - self.recorded_instructions, 1)
         spec = LaunchSpec(
-            launch.symbol, launch.grid, launch.block, b"", launch.shared_bytes, self.mode, most, sms=self.chip.sms
+            launch.symbol,
+            launch.grid,
+            launch.block,
+            b"",
+            launch.shared_bytes,
+            self.mode,
+            most,
+            sms=self.chip.sms,
+            cluster=launch.cluster,
         )
         outcome = self._record(launch, spec)
         self.recorded_instructions += outcome.instructions

@@ -69,6 +69,8 @@ class Fact:
     """The number of stored elements of O that it concerns."""
     row: tuple[int, int, int]
     """Batch, head and query of the first."""
+    place: Place | None = None
+    """The line that computed the irregular value, where it is known."""
 
 
 @dataclass(frozen=True)

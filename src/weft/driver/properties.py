@@ -67,6 +67,7 @@ def attributes(chip: Chip) -> dict[int, int]:
         106: sm.max_blocks,
         111: sm.reserved_shared_bytes,
         115: 1,  # memory pools
+        120: int(major >= 9),  # clusters
         127: int(major >= 9),  # tensor maps
         144: 1,  # pools of host memory
     }

@@ -313,7 +313,8 @@ class Client:
         device, function = self._function(number, cooperative >> 32)
         if function is None:
             return Answer(Code.INVALID_HANDLE)
-        threads = (block & 0xFFFFFFFF, block >> 32, depth)
+        threads = (block & 0xFFFFFFFF, block >> 32, depth & 0xFFFFFFFF)
+        cluster = (depth >> 32 & 0xFF, depth >> 40 & 0xFF, depth >> 48 & 0xFF)
         options, plan = device.options, function.program.plan
         code = self._too_large(device, function, (x, y, z), threads, shared_bytes, cooperative=bool(cooperative & 1))
         if code is not Code.SUCCESS:
@@ -328,6 +329,7 @@ class Client:
             options.max_steps,
             registers=function.registers,
             sms=options.chip.sms,
+            cluster=cluster,
         )
         small = function.instructions.get(spec.grid, SMALL) < SMALL
         clock = options.clock

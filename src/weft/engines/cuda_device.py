@@ -188,7 +188,15 @@ class CudaDevice:
             self._checked("cuMemsetD8Async", result)
 
     def launch(
-        self, kernel: LoadedKernel, grid: Dim3, block: Dim3, params: bytes, *, shared_bytes: int = 0, stream: Any = None
+        self,
+        kernel: LoadedKernel,
+        grid: Dim3,
+        block: Dim3,
+        params: bytes,
+        *,
+        shared_bytes: int = 0,
+        cluster: Dim3 = (0, 0, 0),
+        stream: Any = None,
     ) -> None:
         """Put a launch into the stream. `params` has the layout of `kernel.params`; the driver copies it."""
         self._opt_in(kernel, shared_bytes)
@@ -197,10 +205,31 @@ class CudaDevice:
         pointers = (ctypes.c_void_p * max(len(kernel.params), 1))(*(start + at for _, at, _ in kernel.params))
         where = self.stream.handle if stream is None else stream
         given = (kernel.function, *grid, *block, shared_bytes, where, ctypes.addressof(pointers))
-        if kernel.cooperative:
+        if any(cluster):
+            self._launch_clusters(given, cluster, cooperative=kernel.cooperative)
+        elif kernel.cooperative:
             self._checked("cuLaunchCooperativeKernel", self.driver.cuLaunchCooperativeKernel(*given))
         else:
             self._checked("cuLaunchKernel", self.driver.cuLaunchKernel(*given, 0))
+
+    def _launch_clusters(self, given: tuple[Any, ...], cluster: Dim3, *, cooperative: bool) -> None:
+        function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, pointers = given
+        driver = self.driver
+        config, attribute = driver.CUlaunchConfig(), driver.CUlaunchAttribute()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid_x, grid_y, grid_z
+        config.blockDimX, config.blockDimY, config.blockDimZ = block_x, block_y, block_z
+        config.sharedMemBytes, config.hStream = shared_bytes, stream
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        sizes = attribute.value.clusterDim
+        sizes.x, sizes.y, sizes.z = cluster
+        attributes = [attribute]
+        if cooperative:
+            other = driver.CUlaunchAttribute()
+            other.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            other.value.cooperative = 1
+            attributes.append(other)
+        config.attrs, config.numAttrs = attributes, len(attributes)
+        self._checked("cuLaunchKernelEx", driver.cuLaunchKernelEx(config, function, pointers, 0))
 
     def wait(self) -> str:
         """Wait for the stream. Return the driver's code of a kernel's error, or an empty string."""

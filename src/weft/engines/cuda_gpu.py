@@ -83,7 +83,9 @@ class CudaGPU(Engine):
 
     def _run_one(self, launch: Launch, kernel: LoadedKernel, params: bytes) -> Run:
         with _printed() if kernel.prints else nullcontext([""]) as printed:
-            self.device.launch(kernel, launch.grid, launch.block, params, shared_bytes=launch.shared_bytes)
+            self.device.launch(
+                kernel, launch.grid, launch.block, params, shared_bytes=launch.shared_bytes, cluster=launch.cluster
+            )
             fault = self.device.wait()
         if fault:
             self._broken = f"{fault} in {kernel.name}"

@@ -358,6 +358,7 @@ class KernelFile:
         with at_line(self.lines_path, line.line):
             grid = [size.integer(bound.names, "grid") for size in line.grid]
             block = [size.integer(bound.names, "block") for size in line.block]
+            cluster = [size.integer(bound.names, "cluster") for size in line.cluster]
             shared_bytes = line.shared.integer(bound.names, "shared") if line.shared else binary.dynamic_shared_bytes
             if shared_bytes < 0:
                 raise LaunchError(f"shared({line.shared.text if line.shared else ''}) is {shared_bytes}")
@@ -377,6 +378,7 @@ class KernelFile:
                 block,
                 args,
                 shared_bytes=shared_bytes,
+                cluster=cluster,
                 names=[*names, *["scratch"] * (len(params) - given)],
                 arrays=placed,
                 opt_in_shared=line.opt_in_shared or triton,  # Triton's own launcher opts in

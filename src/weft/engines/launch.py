@@ -26,6 +26,8 @@ class Launch:
     """One per parameter: arrays, numbers, bytes, or tuples for structs."""
     shared_bytes: int
     """Dynamic shared memory of a CTA."""
+    cluster: Dim3
+    """CTAs per cluster; zeros: as the kernel requires."""
     names: tuple[str, ...]
     """Names of the arguments in findings; without them they are numbered. An array has its name in its first launch."""
     arrays: Mapping[str, Any]
@@ -44,6 +46,7 @@ class Launch:
         args: Sequence[Any],
         *,
         shared_bytes: int = 0,
+        cluster: Sequence[int] = (),
         names: Sequence[str] = (),
         arrays: Mapping[str, Any] = MappingProxyType({}),
         opt_in_shared: bool = True,
@@ -56,6 +59,7 @@ class Launch:
             "block": _dim3(block),
             "args": tuple(args),
             "shared_bytes": shared_bytes,
+            "cluster": _dim3(cluster) if cluster and any(cluster) else (0, 0, 0),
             "names": tuple(names),
             "arrays": arrays,
             "opt_in_shared": opt_in_shared,
@@ -82,6 +86,6 @@ class Launch:
 def _dim3(size: int | Sequence[int]) -> Dim3:
     sizes = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
     if not 1 <= len(sizes) <= 3:
-        raise LaunchError(f"a grid or block has one to three dimensions, not {len(sizes)}")
+        raise LaunchError(f"a grid, block or cluster has one to three dimensions, not {len(sizes)}")
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z

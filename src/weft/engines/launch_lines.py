@@ -29,8 +29,8 @@ from .launch_records import (
 from .map_arguments import CALL, parse_map
 
 ROLES = ("in", "out", "inout", "workspace", "constant")
-CLAUSES = ("grid", "block", "shared", "opt_in_shared", "when")
-CLAUSES_SPELLED = "grid(…) block(…) shared(…) opt_in_shared when(…)"
+CLAUSES = ("grid", "block", "cluster", "shared", "opt_in_shared", "when")
+CLAUSES_SPELLED = "grid(…) block(…) cluster(…) shared(…) opt_in_shared when(…)"
 KEYWORDS = ("sizes", *ROLES, "scalar", "define", "lever", "require", "option", "link", "launch", "allow")
 
 _LINE = re.compile(r"^\s*(?://+|#+)\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
@@ -287,6 +287,7 @@ def _launch(rest: str, line: int) -> LaunchLine:
         opt_in_shared="opt_in_shared" in clauses,
         line=line,
         when=Expression.parse(clauses["when"]) if "when" in clauses else None,
+        cluster=_dimensions("cluster", clauses["cluster"]) if "cluster" in clauses else (),
     )
 
 

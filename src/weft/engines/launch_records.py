@@ -133,6 +133,8 @@ class LaunchLine:
     line: int
     when: Expression | None = None
     """The launch is skipped where this is 0 or false."""
+    cluster: tuple[Expression, ...] = ()
+    """CTAs per cluster; empty: as the kernel requires."""
 
     @property
     def name(self) -> str:
@@ -144,7 +146,7 @@ class LaunchLine:
     def formulas(self) -> Iterator[Expression]:
         """Yield every formula of the line that must be a number; plain arguments are not included."""
         yield from (part for part in self.callee if isinstance(part, Expression))
-        yield from (*self.grid, *self.block)
+        yield from (*self.grid, *self.block, *self.cluster)
         yield from (formula for formula in (self.shared, self.when) if formula)
 
     def passed(self) -> Iterator[Expression]:

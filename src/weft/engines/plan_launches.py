@@ -52,7 +52,13 @@ class DeviceCall:
         for planned, params in self.launches:
             launch = planned.launch
             device.launch(
-                planned.kernel, launch.grid, launch.block, params, shared_bytes=launch.shared_bytes, stream=stream
+                planned.kernel,
+                launch.grid,
+                launch.block,
+                params,
+                shared_bytes=launch.shared_bytes,
+                cluster=launch.cluster,
+                stream=stream,
             )
 
 

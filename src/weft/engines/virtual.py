@@ -109,6 +109,7 @@ class VirtualGPU(Engine):
             registers=_registers(launch),
             fixed_registers=fixes_registers(binary),
             sms=self.chip.sms,
+            cluster=launch.cluster,
         )
         outcome = run(
             program,

@@ -208,6 +208,8 @@ def _scalar(scalar: ScalarLine, path: str) -> str:
 
 def _launch(kernel: KernelFile, launch: LaunchLine, number: int, choices: Sequence[Instance]) -> list[str]:
     """Return a lambda that launches any instantiation, and the choice of one by the sizes."""
+    if launch.cluster:
+        raise UsageError(f"line {launch.line}: cluster(…) is not exported; write __cluster_dims__ on the kernel")
     floats = {scalar.name for scalar in kernel.scalars if is_float(scalar.element)}
     grid, block = (
         ", ".join(f"static_cast<unsigned>({to_cpp(size, floats=floats)})" for size in sizes)

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from weft.core.records import inlining_chain
 from weft.vm.memory import GLOBAL_BASE
 
-from .clocks import Order, lanes_in, touches
 from .conflict import Actor, Conflict
+from .order import Order, lanes_in, touches
 from .record import What
 from .semantics import Semantics
 

@@ -9,8 +9,11 @@ ordered before b exactly if row(b)[thread(a)] >= epoch(a), or both belong to one
     bar.arrive               publishes, learns nothing
     fence                    the thread's later strong writes publish what it knows now
     strong write             publishes at its address; a read-modify-write adds to what is there
+    barrier of a cluster     as an mbarrier that all its CTAs share
     mbarrier                 a thread that arrives publishes there; a thread that finds the phase complete learns it;
                              where copies arrive, it learns only that they are complete (`copy_clock.py`)
+    bulk copy, wgmma         an agent: complete for whoever observes its completion (`agent_clock.py`)
+    fence.proxy.async        what the thread knows now is fenced: agents of threads that know of the fence may access it
     group of several warps   a warp that is released knows what all its warps had published (`group_clock.py`)
     strong read              learns what is published there: an acquire or an atomic at once, others at the next fence;
                              an atomic whose result is unused learns nothing: it may as well have come first;
@@ -18,7 +21,8 @@ ordered before b exactly if row(b)[thread(a)] >= epoch(a), or both belong to one
                              (`observation.py`)
 Between CTAs this holds for fences and accesses whose scope is the GPU or more. There a barrier is no fence, but it
 passes on what a fence did: each thread fences what it wrote, a barrier, one thread sets the flag; or one thread sees
-the flag, a barrier, each thread fences. Rows have a column for each thread that accesses memory in the log.
+the flag, a barrier, each thread fences. Rows have a column for each thread that accesses memory in the log. In a log
+with agents they have all columns twice: what is known, then what is known to be fenced for agents.
 
 Shuffles, votes, mma and ldmatrix order nothing. A barrier that all threads pass also ends what exited threads did.
 """
@@ -32,51 +36,16 @@ import numpy.typing as npt
 
 from weft.ptx.module import Instruction
 from weft.vm.ir import LANES
-from weft.vm.mbarrier_word import PHASE_MASK, PHASE_SHIFT
-from weft.vm.memory import GLOBAL_BASE
 
+from .agent_clock import OF_AGENTS, AgentClock, of_products
 from .copy_clock import CopyClock
 from .group_clock import GroupClock, Key
+from .map_clock import OF_MAPS, MapClock
 from .observation import Ints, Observation, Spot, StrongAccess
+from .order import Order, Snapshot, decides, lanes_in, phase_spots, spot, touches
 from .ready import Ready
 from .record import What
-from .semantics import COUNTS, FLAG, Semantics, is_volatile, is_wide, ordering
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A warp's lanes between two synchronisations: which row each knows and in which epoch it is."""
-
-    rows: Ints
-    epochs: Ints
-
-
-@dataclass(frozen=True)
-class Order:
-    """The order of a CTA's events."""
-
-    rows: Ints
-    """[row, column]: the last epoch of a thread that is over for the threads with this row; then the columns of
-    `copies` and of `observation`."""
-    column_of: Ints
-    """Thread → its column, -1 if it accesses no memory."""
-    ctas: Ints
-    """Numbers of the CTAs in the log, in rising order; threads are numbered across them, in full warps."""
-    snapshots: list[Snapshot]
-    snapshot_of: Ints
-    """Record → index of its warp's snapshot at that time."""
-    phase_of: Ints
-    """Record → number of barriers of all threads before it: accesses in different phases are ordered."""
-    copies: CopyClock
-    """When asynchronous copies were complete."""
-    flags: frozenset[tuple[int, int]]
-    """Addresses (as `spot` gives them) through which threads synchronise by volatile accesses."""
-    observation: Observation
-    """Strong writes of the places in `observed`."""
-    joint_rows: dict[int, int]
-    """Snapshot → the row that its warp's lanes know together, where they count as one thread (`Semantics.by_warp`)."""
-    chains: bool
-    """Whether a before b and b before c always means a before c; not where a thread exited with unpublished news."""
+from .semantics import Semantics, is_volatile, is_wide, ordering
 
 
 @dataclass
@@ -87,42 +56,9 @@ class _Warp:
     """Index of the snapshot, -1 once something changed."""
 
 
-@functools.lru_cache(maxsize=1024)
-def lanes_in(mask: int) -> npt.NDArray[np.intp]:
-    """Lane numbers of a bit mask."""
-    lanes = np.flatnonzero((mask >> np.arange(LANES)) & 1)
-    lanes.flags.writeable = False
-    return lanes
-
-
-def spot(cta: int, address: int) -> Spot:
-    """An address that means the same in all CTAs: shared memory is each CTA's own."""
-    return (-1 if address >= GLOBAL_BASE else cta, address)
-
-
-def phase_spots(row: np.void, lanes: list[int], cta: int) -> dict[Spot, list[int]]:
-    """Phases of mbarriers, and the lanes that access each.
-
-    Each phase is a separate place: a thread that finds it complete does not know what others did for a later one.
-    """
-    phases = (row["value"].view(np.uint64) >> np.uint64(PHASE_SHIFT) & np.uint64(PHASE_MASK)).tolist()
-    addresses = row["address"].tolist()
-    found: dict[Spot, list[int]] = {}
-    for lane in lanes:
-        where, address = spot(cta, addresses[lane])
-        found.setdefault((where, address + (phases[lane] + 1 << PHASE_SHIFT)), []).append(lane)
-    return found
-
-
 _Levels = tuple[tuple[int, bool], ...]
 """The CTAs that can see an access (-1: all), and whether these are all."""
 _OF_COPIES = (What.COPY, What.GROUP, What.WAIT, What.ATTACH)
-_TOUCHES = np.isin(list(What), (What.LOAD, What.STORE, What.ATOMIC, What.EXCHANGE, What.COPY, What.TILE))
-
-
-def touches(log: npt.NDArray[np.void]) -> npt.NDArray[np.intp]:
-    """Records that access memory."""
-    return np.flatnonzero(_TOUCHES[log["what"]])
 
 
 class _Pass:
@@ -143,8 +79,17 @@ class _Pass:
         if self.copies.columns and not (log["what"] == What.COPY).any():
             self.sources = frozenset(site for site in np.unique(log["site"]).tolist() if semantics.copies(site))
         first = len(actors) + len(self.copies.columns)
+        products = of_products(log, semantics.products)
+        self.products: list[bool] = products.tolist()
+        self.agents = AgentClock(log, self.warp_of, products, first)
+        self.maps = MapClock.of(log, first + len(self.agents.columns))
+        first += len(self.agents.columns) + len(self.maps.columns)
         self.observation = Observation(observed, first)
-        self.rows: list[Ints] = [np.full(first + len(self.observation.columns), -1, np.int32)]
+        self.width = first + len(self.observation.columns)
+        """Columns of what is known; with agents, as many follow for what is fenced."""
+        self.rows: list[Ints] = [np.full(self.width * (2 if self.agents.columns else 1), -1, np.int32)]
+        self.multiplying: dict[int, int] = {}
+        """Warp → the row of its products, while it does nothing else."""
         self.warps = [_Warp(np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)) for _ in range(count)]
         self.snapshots: list[Snapshot] = []
         self.snapshot_of = np.zeros(len(log), np.int32)
@@ -184,14 +129,33 @@ class _Pass:
                 state.current = len(self.snapshots)
                 self.snapshots.append(Snapshot(state.rows.copy(), state.epochs.copy()))
             self.snapshot_of[record] = state.current
+            if self.products[record]:
+                self.multiply(record, warp[record], lanes_in(lanes[record]))
+                continue
+            self.multiplying.pop(warp[record], None)
+            if kind == What.STORE and self.maps.columns:
+                ins = self.semantics.at(site[record])
+                together = ins is not None and ins.facts.fences_map == "release"
+                self.maps.store(record, self.log[record], warp[record], state.epochs, together=together)
             if kind in (What.ARRIVE, What.WARP_SYNC, What.FENCE):
                 self.synchronise(record, kind, warp[record], lanes_in(lanes[record]))
+            elif kind in OF_AGENTS:
+                self.follow_agent(record, kind, warp[record], lanes_in(lanes[record]))
+            elif kind in OF_MAPS:
+                self.follow_map(record, kind, warp[record], lanes_in(lanes[record]).tolist())
+            elif kind == What.PROXY_FENCE:
+                self.fence_proxy(warp[record], lanes_in(lanes[record]))
             elif kind in _OF_COPIES:
                 self.follow_copy(record, kind, warp[record], lanes[record])
             elif kind == What.LOAD and site[record] in self.sources:
                 self.copies.issue(record, warp[record], lanes_in(lanes[record]))
             elif strong[record] and kind != What.TILE:
                 self.strong(record, kind, warp[record])
+        if self.agents.columns:
+            every = np.unique(np.concatenate([warp.rows for warp in self.warps])).tolist()
+            self.agents.finish(
+                lambda number, lane: self.rows[self.warps[number].rows[lane]], [self.rows[row] for row in every]
+            )
         joint_rows = self.joint_rows()
         return Order(
             np.stack(self.rows),
@@ -201,6 +165,8 @@ class _Pass:
             self.snapshot_of,
             self.phase_of,
             self.copies,
+            self.agents,
+            self.maps,
             frozenset(self.flags),
             self.observation,
             joint_rows,
@@ -303,6 +269,7 @@ class _Pass:
             if len(self.ctas) == 1:  # phases of several CTAs are not comparable
                 self.phase += 1
                 self.copies.meet(record, self.rows[row])
+                self.agents.meet(record, self.rows[row])
         for warp, lanes, _, _, waits in came:
             if waits:
                 self.spread(warp, lanes, carried)
@@ -335,6 +302,67 @@ class _Pass:
                     news[column] = max(int(news[column]), arrival)
                 published[cta] = news
 
+    # -- agents --------------------------------------------------------------------------------------------------
+
+    def follow_agent(self, record: int, kind: int, number: int, lanes: npt.NDArray[np.intp]) -> None:
+        if kind == What.BULK:
+            self.agents.issue_bulk(record, number)
+        elif kind == What.LANDED:
+            cta = number // self.per_cta
+            arrival = self.agents.land(record, cta)
+            if arrival is not None:
+                published = self.published.setdefault(arrival.place, {})
+                news = published.get(cta, self.rows[0]).copy()
+                news[arrival.column] = max(int(news[arrival.column]), arrival.number)
+                published[cta] = news
+        elif kind in (What.BULK_GROUP, What.PRODUCT_GROUP):
+            self.agents.close_group(record, number, lanes)
+        else:
+            for waiting, column, done in self.agents.wait(record, number, lanes):
+                news = self.rows[0].copy()
+                news[column] = done
+                self.tell(number, waiting, news)
+
+    def follow_map(self, record: int, kind: int, number: int, lanes: list[int]) -> None:
+        """Follow a use of a tensor map, or a fence of its proxy."""
+        state = self.warps[number]
+        if kind == What.MAP_RELEASE:
+            self.maps.release([number * LANES + lane for lane in lanes])
+            return
+        for lane in lanes:
+            address, row = int(self.log["address"][record][lane]), self.rows[state.rows[lane]]
+            if kind == What.MAP:
+                self.maps.use(record, address, int(row[self.maps.columns[address]]))
+                continue
+            found = self.maps.acquired(address, number * LANES + lane, self.column_of, row)
+            if found is not None:
+                news = self.rows[0].copy()
+                news[found[0]] = found[1]
+                self.tell(number, [lane], news)
+
+    def multiply(self, record: int, number: int, lanes: npt.NDArray[np.intp]) -> None:
+        """A warp multiplies: the product comes after what any of its lanes knows and did before."""
+        if number not in self.multiplying:
+            state, every = self.warps[number], np.arange(LANES)
+            self.multiplying[number] = self.joined([(number, every, state.rows, state.epochs)])
+            state.epochs += 1
+            state.current = -1
+        self.agents.issue_product(record, number, self.multiplying[number])
+
+    def fence_proxy(self, number: int, lanes: npt.NDArray[np.intp]) -> None:
+        """What these lanes know and did is fenced for agents from now on."""
+        state = self.warps[number]
+        if len(self.rows[0]) > self.width:
+            for known in np.unique(state.rows[lanes]).tolist():
+                mine = lanes[state.rows[lanes] == known]
+                row = self.rows[known].copy()
+                row[self.width :] = row[: self.width]
+                self.mark(row[self.width :], number, mine, state.epochs[mine])
+                self.rows.append(row)
+                state.rows[mine] = len(self.rows) - 1
+        state.epochs[lanes] += 1
+        state.current = -1
+
     # -- fences and strong accesses ------------------------------------------------------------------------------
 
     def learn(self, number: int, lane: int, *, wide: bool) -> None:
@@ -362,7 +390,7 @@ class _Pass:
         volatile = is_volatile(ins)
         order, wide, cta = ordering(ins), is_wide(ins), number // self.per_cta
         modifies = kind in (What.ATOMIC, What.EXCHANGE)
-        counts = ins.facts.is_mbarrier
+        counts = ins.facts.counts
         if counts and ins.facts.settles:
             self.arrive_by_copies(record, number)
             return
@@ -379,7 +407,10 @@ class _Pass:
         learns = kind != What.STORE and (order == "acquire" if counts else self.semantics.looks(ins))
         levels = ((cta, False), (-1, True)) if wide else ((cta, False),)
         if counts:
-            for at, there_lanes in phase_spots(row, lanes, cta).items():
+            home = cta
+            if ins.facts.group == "cluster":  # its CTAs share the barrier: no CTA has a number below -1
+                home = -2 - self.semantics.cluster_with(int(self.ctas[cta]))
+            for at, there_lanes in phase_spots(row, lanes, home).items():
                 if learns:
                     self.find_over(number, there_lanes, at, levels)
                 elif kind != What.LOAD and order != "acquire":
@@ -496,41 +527,3 @@ def order_of(
     if key not in known:
         known[key] = _Pass(log, threads, semantics, ()).run()
     return replace(known[key], ctas=np.unique(log["cta"]).astype(np.int32))
-
-
-def thinned(log: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """Return the log without barriers that order nothing: of a CTA that did nothing before, after, or since the last.
-
-    Where a thread arrives without waiting, no barrier is left out: it may learn at the next one.
-    """
-    what, places = log["what"], np.argsort(log["cta"], kind="stable")
-    arrives, completes = what == What.ARRIVE, what == What.COMPLETE
-    if (arrives & (log["bytes"] == 0)).any():
-        return log
-    keep = np.ones(len(log), bool)
-    for mine in np.split(places, np.flatnonzero(np.diff(log["cta"][places])) + 1):
-        acts = np.flatnonzero(~(arrives | completes)[mine])
-        whole = np.flatnonzero(completes[mine] & (log["bytes"][mine] != 0))
-        if not len(acts):
-            keep[mine] = False
-            continue
-        keep[mine[acts[-1] + 1 :]] = False
-        before = np.searchsorted(acts, whole)  # how much was done before each barrier
-        for number in np.unique(before[before < len(acts)]).tolist():
-            ends = whole[before == number]
-            keep[mine[ends[0] + 1 if number else 0 : ends[-1] + 1]] = False
-    return log[keep]
-
-
-def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...]:
-    """Return all that `_Pass` reads: what each thread does, where strong accesses and copies are, mbarrier phases."""
-    sites, index = np.unique(log["site"], return_inverse=True)
-    kinds = np.array([semantics.kind(site) for site in sites.tolist()])[index]
-    placed = log[kinds > 0]
-    on = (placed["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1
-    places = placed["address"] * on
-    if kinds.max(initial=0) < FLAG:  # only which of them are the same matters, and which are the CTA's own
-        known, number = np.unique(places, return_inverse=True)
-        places = 2 * number + (known >= GLOBAL_BASE)[number]
-    events = (log[name].tobytes() for name in ("what", "site", "warp", "lanes", "bytes", "number"))
-    return (*events, places.tobytes(), log["value"][kinds == COUNTS].tobytes())

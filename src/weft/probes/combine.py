@@ -13,7 +13,7 @@ from weft.core.errors import UsageError
 from weft.core.records import Finding
 from weft.vm.ir import Builder, Value
 from weft.vm.memory import GlobalMemory
-from weft.vm.runtime.watch import Access, Instrumentation, Scene
+from weft.vm.runtime.watch import Access, BulkCopy, Instrumentation, Scene
 
 from .shared_probe import ALIGN, SharedProbe
 
@@ -41,6 +41,7 @@ class Probes(Instrumentation):
 
         self.keeps_written = any(probe.keeps_written for probe in self.probes)
         self.sees_bulk = any(probe.sees_bulk for probe in self.probes)
+        self.sees_peers = any(probe.sees_peers for probe in self.probes)
         self.keeps_before = any(probe.keeps_before for probe in self.probes)
         self.notices_writes = any(probe.notices_writes for probe in self.probes) and all(
             probe.notices_writes for probe in self.probes if probe.keeps_before
@@ -100,7 +101,7 @@ class Probes(Instrumentation):
 
     def access(self, b: Builder, event: Access) -> None:
         for probe in self.probes:
-            if probe.sees_bulk or not event.bulk:
+            if (probe.sees_bulk or not event.bulk) and (probe.sees_peers or not event.peer):
                 probe.access(b, event)
 
     def copy(self, b: Builder, event: Access) -> None:
@@ -146,6 +147,34 @@ class Probes(Instrumentation):
     def fence(self, b: Builder, lanes: Value) -> None:
         for probe in self.probes:
             probe.fence(b, lanes)
+
+    def bulk(self, b: Builder, copy: BulkCopy) -> None:
+        for probe in self.probes:
+            probe.bulk(b, copy)
+
+    def bulk_landed(self, b: Builder, copy: BulkCopy) -> None:
+        for probe in self.probes:
+            probe.bulk_landed(b, copy)
+
+    def agent_group(self, b: Builder, queue: str, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.agent_group(b, queue, lanes)
+
+    def agent_wait(self, b: Builder, queue: str, pending: Value, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.agent_wait(b, queue, pending, lanes)
+
+    def proxy_fence(self, b: Builder, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.proxy_fence(b, lanes)
+
+    def map_release(self, b: Builder, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.map_release(b, lanes)
+
+    def map_acquire(self, b: Builder, addresses: Value, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.map_acquire(b, addresses, lanes)
 
     def functions(self) -> Sequence[Builder]:
         return [function for probe in self.probes for function in probe.functions()]

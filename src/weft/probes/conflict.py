@@ -1,6 +1,7 @@
 """The result of racecheck's second pass: two accesses that nothing orders."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from weft.core.finding_codes import Severity
 
@@ -33,6 +34,9 @@ class Conflict:
     """Which of the two the other should wait for: the barrier belongs after it."""
     replicas: bool = False
     """Whether threads store one element of a Triton tensor that several of them hold (`replicas.py`)."""
+
+    agent: Literal["", "bulk", "wgmma"] = ""
+    """The kind of asynchronous operation that the earlier access belongs to."""
 
     @property
     def across(self) -> bool:

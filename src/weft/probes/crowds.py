@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from weft.vm.ir import LANES
 
-from .clocks import touches
+from .order import touches
 from .race_rows import Rows
 from .semantics import Semantics
 

@@ -23,10 +23,12 @@ from weft.vm.context import (
     WORKER_CTA,
     WORKER_WARP_COUNT,
 )
+from weft.vm.host_memory import give_back
 from weft.vm.ir import LANES, Builder, Value, const, lanes_of, vec, vector
 from weft.vm.memory import ALIGN, GLOBAL_BASE, WINDOW_BYTES, GlobalMemory
+from weft.vm.runtime.bounds import object_at
 from weft.vm.runtime.shape import bits, each_lane, get, when
-from weft.vm.runtime.watch import Access, Scene
+from weft.vm.runtime.watch import Access, BulkCopy, Scene
 
 from .shadow import any_of, either
 
@@ -35,7 +37,7 @@ MOST_THREADS = (1 << 30) - 2
 GLOBAL_LIMIT = WINDOW_BYTES << 12
 _HEAD_BYTES, _FLAGS = 64, 8
 """The head holds the host address of the owners of bytes; after it there are so many bytes per allocation."""
-_READ, _STORED, _ATOMIC, _TWICE = range(4)
+_READ, _STORED, _ATOMIC, _TWICE, _LOADED_IN_BULK, _STORED_IN_BULK = range(6)
 _PIECE = 64
 
 
@@ -79,8 +81,8 @@ def _rows(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> npt.
 def suspects(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> list[int]:
     """Return the numbers of the allocations that may have a race."""
     flags = _rows(boards, memory)
-    read, stored, atomic, twice = _flags(boards, memory)
-    mixed = (read & stored) | (atomic & (read | stored)) | twice
+    _, stored, _, _ = _flags(boards, memory)
+    mixed = _mixed(boards, memory)
     for number in np.flatnonzero(stored & ~mixed).tolist():
         start, size = (int(value) for value in memory.extents[number])
         at = _owners_at(memory) + 4 * start
@@ -94,6 +96,29 @@ def suspects(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> l
             mixed[number] |= bool((seen & (other != 0)).any())
             seen |= other != 0
     return [int(number) for number in np.flatnonzero(mixed)]
+
+
+def copied_and_used(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> bool:
+    """Whether bulk copies may race in global memory: they load what the launch writes, or they store."""
+    flags = np.bitwise_or.reduce(_rows(boards, memory), axis=0) != 0
+    written = flags[:, _STORED] | flags[:, _ATOMIC]
+    return bool((flags[:, _LOADED_IN_BULK] & written).any() or flags[:, _STORED_IN_BULK].any())
+
+
+def _mixed(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> npt.NDArray[np.bool_]:
+    """Return which allocations may have a race by the ways in which they were accessed, whoever did it."""
+    read, stored, atomic, twice = _flags(boards, memory)
+    mixed: npt.NDArray[np.bool_] = (read & stored) | (atomic & (read | stored)) | twice
+    return mixed
+
+
+def give_back_owners(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> None:
+    """Free the owners of bytes, four times a buffer's size for each board, where `suspects` does not need them."""
+    for number in np.flatnonzero(_mixed(boards, memory)).tolist():
+        start, size = (int(value) for value in memory.extents[number])
+        at = _owners_at(memory) + 4 * start
+        for board in boards:
+            give_back(board[at : at + 4 * size])
 
 
 # -- compiled code ---------------------------------------------------------------------------------------------------
@@ -143,6 +168,21 @@ def note(b: Builder, event: Access) -> None:
         _Note(b, event, touch).write()
 
 
+def note_bulk(b: Builder, copy: BulkCopy) -> None:
+    """Record a bulk copy in the flags of its buffer."""
+    which = _LOADED_IN_BULK if copy.loads else _STORED_IN_BULK
+    start, length = object_at(b, "global", copy.far)
+    # A box that is outside its tensor moves nothing, and its tensor may be anywhere.
+    with when(b, b.icmp("ult", b.op("sub", copy.far, start), length), likely=True):
+        flag(b, get(b, get(b, b.param("warp"), WARP_WORKER), WORKER_BOARD), allocation_at(b, copy.far), which)
+
+
+def flag(b: Builder, board: Value, number: Value, which: int) -> None:
+    """Set a flag of an allocation."""
+    at = b.op("shl", number, const("i64", _FLAGS.bit_length() - 1))
+    b.store(const("i8", 1), b.offset(b.offset(board, _HEAD_BYTES + which), at), align=1)
+
+
 class _Note:
     def __init__(self, b: Builder, event: Access, touch: GlobalTouch) -> None:
         self.b, self.event, self.touch = b, event, touch
@@ -163,8 +203,7 @@ class _Note:
             (self.own_run if event.contiguous else self.own_lanes)()
 
     def flag(self, number: Value, which: int) -> None:
-        at = self.b.op("shl", number, const("i64", _FLAGS.bit_length() - 1))
-        self.b.store(const("i8", 1), self.b.offset(self.b.offset(self.board, _HEAD_BYTES + which), at), align=1)
+        flag(self.b, self.board, number, which)
 
     def flag_others(self, number: Value, which: int) -> None:
         """Flag the buffers of lanes that do not access the first lane's buffer, one by one; there are rarely any."""

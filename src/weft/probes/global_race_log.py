@@ -16,7 +16,7 @@ from weft.vm.context import WARP_GLOBAL, WARP_ID, WARP_WORKER, WORKER_BOARD, WOR
 from weft.vm.ir import Builder, Value, const, vec
 from weft.vm.memory import GlobalMemory
 from weft.vm.runtime.shape import Variable, each_lane, get, when
-from weft.vm.runtime.watch import Access
+from weft.vm.runtime.watch import Access, BulkCopy
 
 from .global_race import GlobalTouch, in_global
 from .record import Recorder
@@ -57,6 +57,11 @@ class GlobalRecorder(Recorder):
         places = (_CHOSEN, _STRONG, _TAKES_PART, _ASKED)
         for at, table in zip(places, (self.chosen, self.strong, self.takes_part, self.asked), strict=True):
             board[at : at + 8].view(np.uint64)[0] = table.ctypes.data
+
+    def read(self) -> tuple[npt.NDArray[np.void], int]:
+        read = super().read()
+        del self.chosen, self.asked
+        return read
 
     def access(self, b: Builder, event: Access) -> None:
         worker = get(b, b.param("warp"), WARP_WORKER)
@@ -103,6 +108,27 @@ class GlobalRecorder(Recorder):
 
     def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
         """Ignored, as `copy`."""
+
+    def bulk(self, b: Builder, copy: BulkCopy) -> None:
+        """Ignored: agents are judged in shared memory only, and their completion orders nothing else."""
+
+    def bulk_landed(self, b: Builder, copy: BulkCopy) -> None:
+        """Ignored, as `bulk`."""
+
+    def agent_group(self, b: Builder, queue: str, lanes: Value) -> None:
+        """Ignored, as `bulk`."""
+
+    def agent_wait(self, b: Builder, queue: str, pending: Value, lanes: Value) -> None:
+        """Ignored, as `bulk`."""
+
+    def proxy_fence(self, b: Builder, lanes: Value) -> None:
+        """Ignored, as `bulk`."""
+
+    def map_release(self, b: Builder, lanes: Value) -> None:
+        """Ignored, as `bulk`."""
+
+    def map_acquire(self, b: Builder, addresses: Value, lanes: Value) -> None:
+        """Ignored, as `bulk`."""
 
 
 def _chosen_lanes(b: Builder, board: Value, event: Access, touch: GlobalTouch) -> Value:

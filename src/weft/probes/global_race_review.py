@@ -20,7 +20,7 @@ from weft.vm.runtime.watch import Scene
 
 from .conflict import Conflict
 from .crowds import first_part
-from .global_race import MOST_THREADS, suspects
+from .global_race import MOST_THREADS, give_back_owners, suspects
 from .global_race_log import GlobalRecorder, strong_sites
 from .global_race_shadow import GlobalShadow
 from .happens_before import find_conflicts_in_global
@@ -56,6 +56,7 @@ def judge_global(scene: Scene) -> Judgement:
     if ctas * -(-block // LANES) * LANES > MOST_THREADS:
         sizes = sum(int(memory.extents[number][1]) for number in buffers)
         return Judgement((), sizes, Severity.WARNING, first)
+    give_back_owners(scene.boards, memory)
     shadow = GlobalShadow(buffers)
     scene.again(shadow, None)
     offsets, marks = shadow.met(memory)

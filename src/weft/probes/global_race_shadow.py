@@ -30,6 +30,8 @@ _ATOMIC, _SEVERAL, _WHO = 1 << 31, 1 << 30, (1 << 30) - 1
 _HEAD_BYTES = 64
 _WRITERS, _READERS, _MARKS, _WANTED = 0, 8, 16, 24
 """Places in the head: host addresses."""
+_AT_ONCE = 1 << 22
+"""Marks that are compared at once: a temporary array for all of them would have four times the buffer's size."""
 _TOUCH = "probe.global.touch"
 _VERBS = ("load", "store", "atomic")
 
@@ -55,13 +57,18 @@ class GlobalShadow(Instrumentation):
         self.marks = board[words + 8 * memory.used :][: 4 * memory.used].view(np.uint32)
 
     def met(self, memory: GlobalMemory) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Return the offsets of the bytes with conflicting accesses, and their marks."""
-        found = []
+        """Return the offsets of the bytes with conflicting accesses, and their marks, once after the run.
+
+        The marks are dropped: the functions that were compiled for this watcher keep it for the whole process.
+        """
+        marks, found = self.marks, []
+        del self.marks
         for number in self.allocations:
             start, size = (int(value) for value in memory.extents[number])
-            found.append(start + np.flatnonzero(self.marks[start : start + size] & CONFLICT))
-        offsets = np.concatenate(found)
-        return offsets, self.marks[offsets]
+            for low in range(start, start + size, _AT_ONCE):
+                found.append(low + np.flatnonzero(marks[low : min(low + _AT_ONCE, start + size)] & CONFLICT))
+        offsets = np.concatenate([np.zeros(0, np.intp), *found])
+        return offsets, marks[offsets]
 
     def access(self, b: Builder, event: Access) -> None:
         touch = in_global(b, event)

@@ -20,13 +20,17 @@ from weft.core.finding_codes import Severity
 from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 
+from .agent_codes import left_over, recoded, unfenced_maps
 from .barrier_place import barrier_behind
-from .clocks import Order, Orders, decides, order_of, spot, thinned, touches
+from .clocks import Orders, order_of
 from .conflict import Actor, Conflict
 from .crowds import thinned as without_crowds
 from .crowds import unsettled
+from .mbarrier_inits import is_published
 from .observation import Spot
-from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, values_of
+from .order import Order, decides, spot, thinned, touches
+from .proxies import before_agents
+from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, in_phases, unknown_values, values_of
 from .record import What
 from .replicas import are_replicas
 from .semantics import Semantics
@@ -41,7 +45,9 @@ Beyond, only fences and barriers order."""
 _ALIKE = ("key", "thread", "epoch", "end_epoch", "late_number", "row", "site", "value", "write", "number")
 """Rows that agree in these cannot differ in what they conflict with."""
 
-CODES = ("R101", "R102", "R103", "R104", "R105")
+CODES = ("R101", "R102", "R103", "R104", "R105", "R107", "R107")
+_FENCE, _MILD_FENCE = 5, 6
+"""R107 as an error, and as a warning: public code without these fences works."""
 
 _Indices = npt.NDArray[np.intp]
 
@@ -55,6 +61,8 @@ class _Shape:
     granule: int
     pairs: tuple[_Indices, _Indices] | None
     """Unordered pairs of rows; None where the values decide which rows count, or there are too many pairs to keep."""
+    unfenced: Rows
+    """Accesses of threads, then as many of the agents that follow them, in order but without a proxy fence between."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,9 @@ def find_conflicts_in_cta(
     shape = known.shapes[key]
     found = _conflicts(shape, touching, np.unique(log["cta"]))
     kept = [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
-    kept = [each for each in kept if not _exchanged(each, semantics)]
+    kept += left_over(log, shape.order) + unfenced_maps(log, shape.order)
+    kept = [each for each in kept if not _exchanged(each, semantics) and not is_published(each, log, semantics)]
+    kept = [recoded(each, log, semantics) for each in kept]
     order = replace(shape.order, ctas=np.unique(log["cta"]).astype(np.int32))
     kept = [
         replace(each, severity=Severity.INFO, replicas=True) if are_replicas(each, log, order, semantics) else each
@@ -133,26 +143,47 @@ def _shape(
 ) -> _Shape:
     mixed = _mixed(log, semantics) if known is None else []
     order = order_of(log, threads, semantics, known, observed=mixed)
-    rows, granule = _candidates(log, order, semantics, addresses)
+    every, granule = expanded(log, order, semantics, addresses)
+    rows = _candidates(every, order)
     spots = set(_unobserved(log, rows, order))
     if not spots <= set(mixed):
         order = order_of(log, threads, semantics, observed=spots)
-        rows, granule = _candidates(log, order, semantics, addresses)
+        every, granule = expanded(log, order, semantics, addresses)
+        rows = _candidates(every, order)
+    unfenced = _unfenced(every, order)
     if not len(rows["key"]):
-        return _Shape(order, rows, granule, (np.zeros(0, np.intp), np.zeros(0, np.intp)))
+        return _Shape(order, rows, granule, (np.zeros(0, np.intp), np.zeros(0, np.intp)), unfenced)
     repeated = len(rows["key"]) != len(_alike_once(rows, [name for name in _ALIKE if name != "value"])["key"])
     shared = not repeated and _pair_count(rows) <= _PAIRS_AT_ONCE
-    return _Shape(order, rows, granule, _pairs(rows, order) if shared else None)
+    return _Shape(order, rows, granule, _pairs(rows, order) if shared else None, unfenced)
 
 
-def _candidates(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addresses: range) -> tuple[Rows, int]:
-    """Return the rows that may conflict, and the size of a granule."""
-    rows, granule = expanded(log, order, semantics, addresses)
+def _unfenced(rows: Rows, order: Order) -> Rows:
+    """Return accesses of threads that are ordered before an agent's access, but not fenced, and then the agents'."""
+    a, b = before_agents(rows)
+    if not len(a):
+        return {}
+    known = _before(rows, a, b, order)
+    a, b = a[known], b[known]
+    width = order.rows.shape[1] // 2
+    fenced = order.rows[rows["row"][b], width + rows["column"][a]] >= rows["end_epoch"][a]
+    late = rows["late"][a]
+    fenced |= (late >= 0) & (order.rows[rows["row"][b], width + late] >= rows["late_number"][a])
+    if fenced.all():
+        return {}
+    both = np.concatenate([a[~fenced], b[~fenced]])
+    found = {name: column[both] for name, column in rows.items()}
+    return {**found, "value": unknown_values(found)}
+
+
+def _candidates(rows: Rows, order: Order) -> Rows:
+    """Return the rows that may conflict."""
+    rows = in_phases(rows, order)
     if len(rows["key"]):
         rows = _unchained(_interesting(rows), order)
         rows["value"] = unknown_values(rows)
         rows = _alike_once(rows, _ALIKE)
-    return rows, granule
+    return rows
 
 
 def _mixed(log: npt.NDArray[np.void], semantics: Semantics) -> list[Spot]:
@@ -193,8 +224,12 @@ def _unobserved(log: npt.NDArray[np.void], rows: Rows, order: Order) -> list[Spo
 
 def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[np.int32]) -> list[Conflict]:
     """Return the conflicts of a CTA (or several) of this shape that made these accesses."""
+    missing: list[Conflict] = []
+    if shape.unfenced:
+        a, b = np.arange(len(shape.unfenced["record"])).reshape(2, -1)
+        missing = _grouped(shape.unfenced, a, b, shape.granule, shape.order, ctas, unfenced=True)
     if not len(shape.rows["key"]):
-        return []
+        return missing
     rows = {**shape.rows, "value": values_of(shape.rows, touching, shape.granule)}
     open_cases: list[Conflict] = []
     if shape.pairs is None:
@@ -206,7 +241,7 @@ def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[
         a, b = shape.pairs
         differ = ~_alike(rows, a, b)
         a, b = a[differ], b[differ]
-    return _grouped(rows, a, b, shape.granule, shape.order, ctas) + open_cases
+    return _grouped(rows, a, b, shape.granule, shape.order, ctas) + open_cases + missing
 
 
 # -- rows → pairs --------------------------------------------------------------------------------------------------
@@ -320,7 +355,7 @@ def _alike(rows: Rows, a: _Indices, b: _Indices) -> npt.NDArray[np.bool_]:
 
 def _before(rows: Rows, a: _Indices, b: _Indices, order: Order) -> npt.NDArray[np.bool_]:
     known: npt.NDArray[np.bool_] = order.rows[rows["row"][b], rows["column"][a]] >= rows["end_epoch"][a]
-    if len(order.copies.columns):
+    if order.copies.columns or order.agents.columns:
         late = rows["late"][a]
         known |= (late >= 0) & (order.rows[rows["row"][b], late] >= rows["late_number"][a])
     own = (rows["actor"][a] == rows["actor"][b]) & (rows["collective"][a] + rows["collective"][b] == 0)
@@ -336,7 +371,14 @@ def _before(rows: Rows, a: _Indices, b: _Indices, order: Order) -> npt.NDArray[n
 
 
 def _grouped(
-    rows: Rows, a: _Indices, b: _Indices, granule: int, order: Order, ctas: npt.NDArray[np.int32]
+    rows: Rows,
+    a: _Indices,
+    b: _Indices,
+    granule: int,
+    order: Order,
+    ctas: npt.NDArray[np.int32],
+    *,
+    unfenced: bool = False,
 ) -> list[Conflict]:
     """Return one conflict per code, pair of instructions and neighbourhood (in a warp, between warps or CTAs)."""
     if not len(a):
@@ -346,7 +388,8 @@ def _grouped(
     a_warp, b_warp = pairs["athread"] // LANES, pairs["bthread"] // LANES
     # A thread that accesses its own copy is as wrong as two warps; only lanes of a warp may run in lockstep.
     lockstep = (a_warp == b_warp) & ((pairs["athread"] != pairs["bthread"]) | (pairs["acopy"] + pairs["bcopy"] == 0))
-    kind = (_codes(pairs) * 2 + lockstep) * 2 + (pairs["acta"] != pairs["bcta"])
+    codes = _fence_codes(pairs) if unfenced else _codes(pairs)
+    kind = (codes * 2 + lockstep) * 2 + (pairs["acta"] != pairs["bcta"])
     sites = int(max(pairs["asite"].max(), pairs["bsite"].max())) + 1
     _, index = np.unique((kind * sites + pairs["asite"]) * sites + pairs["bsite"], return_inverse=True)
     by_kind = np.argsort(index, kind="stable")
@@ -362,7 +405,7 @@ def _grouped(
         volatile = bool(((pairs["astrength"][which] != PLAIN) & (pairs["bstrength"][which] != PLAIN)).all())
         # Volatile accesses are no data race, and compilers move loads up, not stores: a lane of the same warp that
         # overwrites what another has read before is wrong only where the two do not run in lockstep.
-        mild = volatile or (inside and code == "R103")
+        mild = volatile or (inside and code == "R103") or bool(codes[which[0]] == _MILD_FENCE)
         severity = Severity.INFO if equal else Severity.WARNING if mild else Severity.ERROR
         actors = [
             Actor(
@@ -392,3 +435,8 @@ def _codes(pairs: Rows) -> npt.NDArray[np.int64]:
     """Return numbers in CODES: R101 to R103 by who writes; R104, R105 if a copy was in flight at the later access."""
     plain = np.where(pairs["awrite"] & pairs["bwrite"], 0, np.where(pairs["awrite"], 1, 2))
     return np.where(pairs["acopy"] > 0, np.where(pairs["awrite"], 3, 4), plain)
+
+
+def _fence_codes(pairs: Rows) -> npt.NDArray[np.int64]:
+    """Return numbers in CODES: an error if a thread stored the bytes; a warning if it read or copied them."""
+    return np.where((pairs["awrite"] > 0) & (pairs["acopy"] == 0), _FENCE, _MILD_FENCE)

@@ -55,6 +55,7 @@ class InitCheck(SharedProbe):
     codes = CODES
     keeps_written = True
     sees_bulk = True
+    sees_peers = True
 
     def probe_bytes(self, shared_limit: int, warps: int) -> int:
         return shadow_bytes(shared_limit) + TABLE_BYTES

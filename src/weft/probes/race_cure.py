@@ -8,6 +8,18 @@ from weft.core.records import Place
 from .barrier_line import BarrierLine, users_frames
 from .conflict import Conflict
 
+_CURES = {
+    ("R104", "bulk"): "let the thread wait for the phase of the copy's mbarrier before the access",
+    ("R105", "bulk"): "wait for the copy (cp.async.bulk.wait_group.read), then execute a barrier, then write",
+    ("R105", "wgmma"): "wait for the product (wgmma.wait_group), then execute a barrier, then write",
+    ("R109", "bulk"): "wait for the copy (cp.async.bulk.wait_group.read) before the stage is filled again",
+    (
+        "R109",
+        "wgmma",
+    ): "wait for the product (wgmma.wait_group) before the stage is given to the thread that fills it",
+}
+"""By the kind of asynchronous operation that the earlier access belongs to."""
+
 
 def cure_of(conflict: Conflict, barrier: BarrierLine | None, accessed: Place | None) -> tuple[str, Place | None]:
     """Return the cure of a conflict, empty where the general cure of its code is enough, and the line of its barrier.
@@ -16,7 +28,9 @@ def cure_of(conflict: Conflict, barrier: BarrierLine | None, accessed: Place | N
     """
     if conflict.replicas:
         return "none needed: all of the values are right", None
-    if conflict.code in ("R104", "R105") or barrier is None:
+    if conflict.agent:
+        return _CURES[conflict.code, conflict.agent], None
+    if conflict.code in ("R104", "R105", "R107", "R108", "R109", "S309", "S313") or barrier is None:
         return "", None
     where = _where(barrier, accessed)
     text = (

@@ -10,7 +10,7 @@ a warning.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding, Place
 from weft.ptx.module import Instruction
+from weft.vm.clusters import maps_generic, reaches_peers
 from weft.vm.ir import LANES
 from weft.vm.launch import REPORT_CAPACITY
 from weft.vm.memory import GLOBAL_BASE
@@ -25,7 +26,7 @@ from weft.vm.runtime.watch import Scene
 
 from .barrier_line import barrier_line
 from .conflict import Conflict
-from .global_race import MOST_THREADS, suspects
+from .global_race import MOST_THREADS, copied_and_used, suspects
 from .global_race_review import judge_global
 from .happens_before import Known, find_conflicts_in_cta
 from .race_cure import cure_of
@@ -45,45 +46,65 @@ LOG_OF_ALL = 200_000
 _WORDS = {
     "R101": "write-write race", "R102": "read-after-write race", "R103": "write-after-read race",
     "R104": "copy in flight accessed", "R105": "source of a copy overwritten",
+    "R107": "no proxy fence between an access and an asynchronous one", "R109": "bulk load into memory in use",
+    "R108": "tensor map used without a fence after it was written",
+    "S309": "bulk load for which no thread waits", "S313": "exit while a bulk copy reads shared memory",
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Depth:
+    """How far CTAs were judged."""
+
+    whole: bool
+    """Whether all of the log was."""
+    only_agents: bool
+    """Whether the first pass suspects nothing in them: they have asynchronous accesses, which it does not follow."""
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.INFO if self.whole or self.only_agents else Severity.WARNING
+
+
 def judge_suspects(
-    scene: Scene, codes: Iterable[int], look_again: Callable[[Scene, Collection[int]], Iterable[int]]
+    scene: Scene, suspect: int, agents: int, look_again: Callable[[Scene, Collection[int]], Iterable[int]]
 ) -> tuple[Finding, ...]:
-    """Return the races of the CTAs that reported one of `codes`, and that `look_again` does not clear."""
-    sites: dict[int, set[int]] = {}
-    wanted = set(codes)
+    """Return the races of the CTAs that reported `suspect` and that `look_again` does not clear, or `agents`."""
+    found_sites: dict[int, dict[int, set[int]]] = {suspect: {}, agents: {}}
     for row in scene.reports:
-        if int(row["code"]) in wanted:
-            sites.setdefault(int(row["cta"]), set()).add(int(row["line"]))
-    x, y, z = scene.launch.grid
-    if sites and len(scene.reports) >= REPORT_CAPACITY:  # some reports may be lost: any CTA may be suspicious
-        sites = {number: sites.get(number, set()) for number in range(x * y * z)}
-    sites = {cta: sites[cta] for cta in look_again(scene, sites)}
+        if int(row["code"]) in found_sites:
+            found_sites[int(row["code"])].setdefault(int(row["cta"]), set()).add(int(row["line"]))
+    for code, ctas in found_sites.items():
+        if ctas and len(scene.reports) >= REPORT_CAPACITY:  # some reports may be lost: any CTA may be suspicious
+            found_sites[code] = {number: ctas.get(number, set()) for number in range(math.prod(scene.launch.grid))}
+    sites = {cta: found_sites[suspect][cta] for cta in look_again(scene, found_sites[suspect])}
+    only_agents = found_sites[agents].keys() - sites
+    sites |= {cta: found_sites[agents][cta] for cta in only_agents}
     conflicts: dict[int, list[Conflict]] = {}
-    judged: dict[frozenset[int], Severity] = {}
-    left: dict[Severity, dict[int, set[int]]] = {Severity.INFO: {}, Severity.WARNING: {}}
+    judged: dict[frozenset[int], _Depth] = {}
+    left: dict[_Depth, dict[int, set[int]]] = {}
     spent = 0
     same = Known()
     logs = _logs(scene, sites)
     for cta in _ends_first(sorted(sites)):
         suspicious, instructions = sites[cta], frozenset(sites[cta])
         if spent > RECORDS_AT_MOST and instructions in judged:
-            left[judged[instructions]][cta] = suspicious
+            left.setdefault(judged[instructions], {})[cta] = suspicious
             continue
         log, whole = (logs[cta], True) if cta in logs else _log(scene, cta)
         spent += len(log)
-        judged[instructions] = Severity.INFO if whole else Severity.WARNING
+        judged[instructions] = _Depth(whole, cta in only_agents)
         if not whole:
-            left[Severity.WARNING][cta] = suspicious
+            left.setdefault(judged[instructions], {})[cta] = suspicious
         conflicts[cta] = _conflicts(scene, log, same if cta in logs else Known())
+        if not whole:  # a wait may follow
+            conflicts[cta] = [each for each in conflicts[cta] if each.code not in ("S309", "S313")]
     found: dict[tuple[object, ...], Finding] = {}
     for cta in sorted(conflicts):
         _add(found, scene, conflicts[cta])
     if any(finding.level is Severity.ERROR for finding in found.values()):  # that other CTAs did the same is no news
-        left[Severity.INFO].clear()
-    unjudged = (_unjudged(scene, severity, ctas, len(sites)) for severity, ctas in left.items() if ctas)
+        left = {depth: ctas for depth, ctas in left.items() if depth.severity is not Severity.INFO}
+    unjudged = (_unjudged(scene, depth, ctas, len(sites)) for depth, ctas in left.items())
     return (*found.values(), *unjudged)
 
 
@@ -122,20 +143,34 @@ def judge_read_only(scene: Scene) -> tuple[Finding, ...]:
 
 
 def unchecked_copies(scene: Scene) -> tuple[Finding, ...]:
-    """Return a note about bulk copies: what they read and write is not checked for races."""
+    """Return a note if bulk copies store to global memory, or load what the launch writes: these are not judged."""
+    if not copied_and_used(scene.boards, scene.memory):
+        return ()
     body = [item for item in scene.source.inlined.body if isinstance(item, Instruction)]
     starts = [ins for ins in body if ins.form.facts.starts == "bulk"]
     copies = [ins for ins in starts if any(each.reads or each.writes for each in ins.form.facts.accesses)]
-    if not copies:
-        return ()
     message = (
-        f"races of bulk copies ({copies[0].opcode}) were not checked: with each other, and with accesses of threads"
+        f"races of bulk copies ({copies[0].opcode}) in global memory were not checked; those in shared memory were"
     )
-    cure = (
-        "wait for a copy's mbarrier or bulk group before its memory is used, and for readers before it is filled again"
-    )
+    cure = "wait for a store's bulk group before other threads use what it wrote"
     note = Finding("R104", message, ptx_line=copies[0].line, place=copies[0].place, severity=Severity.INFO, cure=cure)
     return (replace(note, count=len(copies)),)
+
+
+def unchecked_peers(scene: Scene) -> tuple[Finding, ...]:
+    """Return a note about accesses to the shared memory of other CTAs, which are not checked for races."""
+    if math.prod(scene.source.function.cluster) < 2 and math.prod(scene.launch.cluster) < 2:
+        return ()
+    generic = maps_generic(scene.source.inlined)
+    body = [item for item in scene.source.inlined.body if isinstance(item, Instruction)]
+    found = [ins for ins in body if ins.facts.uses_memory and reaches_peers(ins, generic=generic)]
+    if not found:
+        return ()
+    message = "races of accesses to the shared memory of other CTAs of the cluster were not checked"
+    cure = "order them by barrier.cluster, or by an mbarrier of the CTA that owns the memory"
+    first = found[0]
+    note = Finding("R102", message, ptx_line=first.line, place=first.place, severity=Severity.INFO, cure=cure)
+    return (replace(note, count=len(found)),)
 
 
 def _read_only(scene: Scene, met: WrittenRead) -> Finding:
@@ -224,6 +259,8 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
     plural = "byte" if conflict.size_bytes == 1 else "bytes"
     extent = f"{conflict.size_bytes} {plural} at {where}" if "+" in where else f"{conflict.size_bytes} {plural} {where}"
     words = _WORDS[conflict.code]
+    if conflict.agent == "wgmma" and conflict.code == "R105":
+        words = "operand of a product overwritten"
     if conflict.across:
         words += f" with CTA {_position(conflict.earlier.cta, scene.launch.grid)}"
         if conflict.severity is Severity.WARNING:
@@ -235,6 +272,7 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
     after = barrier_line(
         _place(behind), _place(later if behind is earlier else earlier), _barriers(scene, of_warps=in_warp)
     )
+    two = conflict.earlier is not conflict.later  # not so for a copy that is left over
     cure, cure_place = cure_of(conflict, after, _place(later))
     return Finding(
         conflict.code,
@@ -249,9 +287,9 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
         severity=conflict.severity,
         cure=cure,
         name=where.rpartition("+")[0],
-        other=earlier.place if earlier else None,
-        other_warp=conflict.earlier.warp,
-        other_lanes=conflict.earlier.lanes,
+        other=earlier.place if earlier and two else None,
+        other_warp=conflict.earlier.warp if two else -1,
+        other_lanes=conflict.earlier.lanes if two else 0,
         cure_place=cure_place,
     )
 
@@ -267,18 +305,19 @@ def _barriers(scene: Scene, *, of_warps: bool) -> list[Place]:
     return [ins.place for ins in kept if ins.place is not None]
 
 
-def _unjudged(scene: Scene, severity: Severity, left: Mapping[int, set[int]], total: int) -> Finding:
+def _unjudged(scene: Scene, depth: _Depth, left: Mapping[int, set[int]], total: int) -> Finding:
     cta, sites = next(iter(left.items()))
     ins = scene.source.instruction_at.get(min(sites)) if sites else None
-    words = f"{len(left)} of {total} suspicious CTAs were not checked in detail"
-    words += "; CTAs that did the same were" if severity is Severity.INFO else f" beyond {LOG_AT_MOST:,} accesses"
+    which = "CTAs with asynchronous accesses" if depth.only_agents else "suspicious CTAs"
+    words = f"{len(left)} of {total} {which} were not checked in detail"
+    words += "; CTAs that did the same were" if depth.whole else f" beyond {LOG_AT_MOST:,} accesses"
     return Finding(
         "R102",
-        f"possible race: {words}",
+        words if depth.only_agents else f"possible race: {words}",
         ptx_line=ins.line if ins else 0,
         place=ins.place if ins else None,
         cta=_position(cta, scene.launch.grid),
-        severity=severity,
+        severity=depth.severity,
         cure="launch a smaller grid",
         count=len(left),
     )

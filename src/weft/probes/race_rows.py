@@ -3,8 +3,9 @@
 A granule is the largest piece that every access touches fully or not at all. Columns are int64 arrays by name; a group
 is a granule in a phase (between two barriers of all threads), and `key` is its number. `actor` is the thread, or the
 warp where its lanes count as one thread (`Semantics.by_warp`). A strong write that others may observe has a `number`,
-and `place` is its column (`observation.py`); other accesses have -1. Copies that arrive at an mbarrier have a
-`late_number`, and `late` is the column (`copy_clock.py`).
+and `place` is its column (`observation.py`); other accesses have -1. Copies that arrive at an mbarrier, and agents,
+have a `late_number`, and `late` is the column (`copy_clock.py`, `agent_clock.py`). A bulk copy is one range of bytes.
+In a log with products, granules that the same copies and products touch are represented by the first of them.
 """
 
 import numpy as np
@@ -13,12 +14,15 @@ import numpy.typing as npt
 from weft.vm.ir import LANES
 from weft.vm.memory import LOCAL_BASE, PARAM_BASE, WINDOW_BYTES
 
-from .clocks import Order, touches
+from .agent_clock import STORES
 from .copy_clock import NEVER
+from .order import Order, touches
 from .record import What
 from .semantics import Semantics, is_strong, is_volatile
 
 PLAIN, VOLATILE, STRONG = range(3)
+_PRODUCTS = -(1 << 40)
+"""The `actor` of products of warp w is this minus w: they are ordered with no thread by its program order."""
 _ATOMIC = np.iinfo(np.int64).min
 """The value in rows of atomics and of reads."""
 
@@ -26,6 +30,7 @@ Rows = dict[str, npt.NDArray[np.int64]]
 
 
 def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addresses: range) -> tuple[Rows, int]:
+    """Return a row for each lane and granule of the accesses to `addresses`, and the size of a granule."""
     what = log["what"].astype(np.int64)
     touching = touches(log)
     part = log[touching]
@@ -42,11 +47,12 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     record = touching[index]
     snapshots = order.snapshot_of[record]
     if not len(record):
-        return {"key": np.zeros(0, np.int64)}, granule
+        return {name: np.zeros(0, np.int64) for name in ("key", "granule", "agent")}, granule
     rows_known = np.stack([snapshot.rows for snapshot in order.snapshots])
     epochs = np.stack([snapshot.epochs for snapshot in order.snapshots])
     kinds = _kinds(part["site"], semantics)
     copies = _copied(log, touching, what)
+    stored = (part["what"] == What.BULK) & (part["number"] == STORES)
     end, end_epoch = record.copy(), epochs[snapshots, lane].astype(np.int64)
     late, late_number = np.full((2, len(record)), -1, np.int64)
     issue = np.where(copies[index] >= 0, copies[index], record)  # a load may be all that the log has of a copy
@@ -61,6 +67,13 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
         ends = np.stack([np.minimum(copy.waited, copy.ended) for copy in issued])[number, who]
         epochs_then = np.stack([copy.epoch for copy in issued])[number, who]
         end[lasting], end_epoch[lasting] = ends[lasting[known]], epochs_then[lasting[known]]
+    agent = np.isin(record, list(order.agents.issued))
+    if agent.any():
+        which, number = np.unique(record[agent], return_inverse=True)
+        agents = [order.agents.issued[each] for each in which.tolist()]
+        late[agent] = np.array([each.column for each in agents])[number]
+        late_number[agent] = np.array([each.number for each in agents])[number]
+        end[agent], end_epoch[agent] = np.array([each.ended for each in agents])[number], NEVER
     cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
     per_cta = len(order.column_of) // len(order.ctas)
     thread = cta * per_cta + part["warp"][index].astype(np.int64) * LANES + lane
@@ -69,6 +82,10 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     if len(by_warp):
         row[by_warp] = [order.joint_rows[number] for number in snapshots[by_warp].tolist()]
         actor[by_warp] = -1 - thread[by_warp] // LANES
+    multiplied = agent & (what[record] == What.TILE)
+    if multiplied.any():
+        row[multiplied] = [order.agents.issued[each].row for each in record[multiplied].tolist()]
+        actor[multiplied] = _PRODUCTS - thread[multiplied] // LANES
     lane_rows: Rows = {
         "thread": thread,
         "actor": actor,
@@ -82,10 +99,11 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
         "late": late,
         "late_number": late_number,
         "site": part["site"][index].astype(np.int64),
-        "write": (~np.isin(what[record], (What.LOAD, What.TILE))).astype(np.int64),
-        "strength": kinds[index],
-        "copy": (copies[index] >= 0).astype(np.int64),
-        "collective": (what[record] == What.TILE).astype(np.int64),
+        "write": (~np.isin(what[record], (What.LOAD, What.TILE)) & ~stored[index]).astype(np.int64),
+        "strength": np.where(agent, PLAIN, kinds[index]),
+        "copy": ((copies[index] >= 0) | agent).astype(np.int64),
+        "agent": agent.astype(np.int64),
+        "collective": ((what[record] == What.TILE) & ~agent).astype(np.int64),
         "place": np.full(len(record), -1, np.int64),
         "number": np.full(len(record), -1, np.int64),
     }
@@ -99,10 +117,37 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     pieces = size // granule
     repeat = np.repeat(np.arange(len(at)), pieces)
     within = np.arange(len(repeat)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    rows = {name: column[repeat] for name, column in lane_rows.items()}
-    rows["access"], rows["within"] = index[repeat].astype(np.int64), within
     granules = at[repeat] // granule + within
-    return _in_phases(rows, granules, order), granule
+    if multiplied.any():
+        kept = _representatives(granules, _classes(lane_rows, multiplied)[repeat])
+        repeat, within, granules = repeat[kept], within[kept], granules[kept]
+    rows = {name: column[repeat] for name, column in lane_rows.items()}
+    rows["access"], rows["within"], rows["granule"] = index[repeat].astype(np.int64), within, granules
+    return rows, granule
+
+
+def _classes(rows: Rows, multiplied: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    """Return a number for each access; those of one product by one warp have the same."""
+    numbers = np.arange(1, len(multiplied) + 1, dtype=np.uint64)
+    alike = np.stack([rows[name][multiplied] for name in ("actor", "row", "late_number", "site")])
+    _, first, which = np.unique(alike, axis=1, return_index=True, return_inverse=True)
+    numbers[multiplied] = numbers[multiplied][first][which.reshape(-1)]
+    return numbers
+
+
+def _representatives(granules: npt.NDArray[np.int64], classes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Return the rows of one granule of all those that the same accesses touch: the others would show the same."""
+    order = np.argsort(granules, kind="stable")
+    sorted_granules = granules[order]
+    fresh = np.append(True, sorted_granules[1:] != sorted_granules[:-1])
+    mixed = classes[order] * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ mixed >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
+    signature = np.add.reduceat(mixed ^ mixed >> np.uint64(32), np.flatnonzero(fresh))
+    chosen = np.zeros(len(signature), bool)
+    chosen[np.unique(signature, return_index=True)[1]] = True
+    kept = np.zeros(len(granules), bool)
+    kept[order] = chosen[np.cumsum(fresh) - 1]
+    return kept
 
 
 def _kinds(sites: npt.NDArray[np.int32], semantics: Semantics) -> npt.NDArray[np.int64]:
@@ -152,8 +197,10 @@ def values_of(rows: Rows, part: npt.NDArray[np.void], granule: int) -> npt.NDArr
     return values
 
 
-def _in_phases(rows: Rows, granules: npt.NDArray[np.int64], order: Order) -> Rows:
-    """Give rows their group's key, phase and granule; a copy is in every phase from its issue to its arrival."""
+def in_phases(rows: Rows, order: Order) -> Rows:
+    """Give rows their group's key; a copy is in every phase from its issue to its arrival."""
+    if not len(rows["granule"]):
+        return rows
     last = int(order.phase_of.max(initial=0))
     first_phase = order.phase_of[rows["record"]].astype(np.int64)
     last_phase = first_phase.copy()
@@ -163,8 +210,7 @@ def _in_phases(rows: Rows, granules: npt.NDArray[np.int64], order: Order) -> Row
     spans = last_phase - first_phase + 1
     repeat = np.repeat(np.arange(len(spans)), spans)
     phase = np.arange(len(repeat)) - np.repeat(np.cumsum(spans) - spans, spans) + first_phase[repeat]
-    _, place = np.unique(granules, return_inverse=True)
+    _, place = np.unique(rows["granule"], return_inverse=True)
     rows = {name: column[repeat] for name, column in rows.items()}
-    rows["granule"] = granules[repeat]
     rows["key"] = place[repeat].astype(np.int64) * (last + 1) + phase
     return rows

@@ -14,6 +14,7 @@ detected at its second access, so none is missed. Only the mark of a copy outliv
 may access the bytes, not even the lane that issued the copy. Barriers of a part of the CTA or of a warp, locks and
 fences are not modelled here. A CTA with a suspicious access is run again: `SecondLook` drops those in which threads
 only stored the same value, the rest is judged exactly (`race_review.py`), and only what that finds is a finding.
+A CTA with bulk copies or products of a warpgroup is judged exactly, too: the shadows do not follow these.
 Threads that have exited need not reach a barrier, as on the hardware: it also orders what they did.
 """
 
@@ -22,6 +23,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from weft.core.finding_codes import FINDING_CODES
 from weft.core.records import Finding
 from weft.vm.context import (
     FIRST_PROBE_CODE,
@@ -52,31 +54,31 @@ from weft.vm.runtime.shape import (
     unbits,
     when,
 )
-from weft.vm.runtime.watch import Access, Scene
+from weft.vm.runtime.watch import Access, BulkCopy, Scene
 
 from . import global_race
 from .global_race import note
 from .lane_shadow import EPOCH_SHIFT, LAST_EPOCH, SEVERAL, Entries, lanes_with, read_entries
 from .race_alike import TAG_BYTES, forget_tags, leave_tags, only_alike
-from .race_review import judge_buffers, judge_read_only, judge_suspects, unchecked_copies
+from .race_review import judge_buffers, judge_read_only, judge_suspects, unchecked_copies, unchecked_peers
 from .race_step import IN_FLIGHT, READERS, STORED, Step
 from .shadow import any_of, either, read_rows, read_shadow
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size
 
-SUSPECT = FIRST_PROBE_CODE + 1
+SUSPECT, AGENTS = FIRST_PROBE_CODE + 1, FIRST_PROBE_CODE + 2
 _SUSPECT, _MEET = "probe.race.suspect", "probe.race.meet"
 _LINE = "<64 x i8>"
-_EPOCHS, _SUSPICIONS, _SOURCES, _HEAD_BYTES = 0, 128, 136, 192
+_EPOCHS, _SUSPICIONS, _AGENTS, _SOURCES, _HEAD_BYTES = 0, 128, 132, 136, 192
 _COPY_BYTES = 16
 """The largest copy of one lane."""
 _REPORTS_PER_CTA = 16
 
 
 class RaceCheck(SharedProbe):
-    """Finds R101 to R106."""
+    """Finds R101 to R109, and S313."""
 
     name = "race"
-    codes = {SUSPECT: ("R102", "possible race")}  # noqa: RUF012
+    codes = {SUSPECT: ("R102", "possible race"), AGENTS: ("R104", "asynchronous accesses")}  # noqa: RUF012
     keeps_before = True
     notices_writes = True
     reviews_always = True
@@ -84,9 +86,13 @@ class RaceCheck(SharedProbe):
     def review(self, findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
         global_race.require_copies(scene)
         mine = {code for code, _ in self.codes.values()}
-        in_ctas = judge_suspects(scene, self.codes, still_suspicious)
-        others = (found for found in findings if found.code not in mine)
-        return (*others, *in_ctas, *judge_buffers(scene, in_ctas), *judge_read_only(scene), *unchecked_copies(scene))
+        in_ctas = judge_suspects(scene, SUSPECT, AGENTS, still_suspicious)
+        others = [found for found in findings if found.code not in mine]
+        if any(FINDING_CODES[found.code].ends_launch or found.code == "S309" for found in others):
+            # Waits may have been cut off, or the run itself has found it.
+            in_ctas = tuple(found for found in in_ctas if found.code not in ("S309", "S313"))
+        notes = (*unchecked_copies(scene), *unchecked_peers(scene))
+        return (*others, *in_ctas, *judge_buffers(scene, in_ctas), *judge_read_only(scene), *notes)
 
     # -- memory: the warps' epochs, how often this CTA was suspected, and the two shadows --------------------------
 
@@ -106,6 +112,7 @@ class RaceCheck(SharedProbe):
         for at in range(_EPOCHS, _SUSPICIONS, 64):
             b.store(const("<16 x i32>", 1), b.offset(head, at), align=64)
         b.store(const("i32", 0), b.offset(head, _SUSPICIONS), align=4)
+        b.store(const("i32", 0), b.offset(head, _AGENTS), align=4)
         _no_sources(b, head)
 
     def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
@@ -155,6 +162,23 @@ class RaceCheck(SharedProbe):
         b.ret()
         return b
 
+    # -- agents: the exact judge follows them ----------------------------------------------------------------------
+
+    def bulk(self, b: Builder, copy: BulkCopy) -> None:
+        self.note_agent(b, copy.lanes)
+        self.note_bulk(b, copy)
+
+    def agent_group(self, b: Builder, queue: str, lanes: Value) -> None:
+        if queue == "wgmma":
+            self.note_agent(b, lanes)
+
+    def note_agent(self, b: Builder, lanes: Value) -> None:
+        """Report the first agent of a CTA."""
+        place = b.offset(self.memory_of_warp(b), _AGENTS)
+        with when(b, b.icmp("eq", b.load("i32", place, align=4), const("i32", 0)), likely=False):
+            b.store(const("i32", 1), place, align=4)
+            report(b, AGENTS, lanes, const("i64", 0))
+
     # -- sources of copies ---------------------------------------------------------------------------------------
 
     def access(self, b: Builder, event: Access) -> None:
@@ -173,6 +197,10 @@ class RaceCheck(SharedProbe):
     def note_global(self, b: Builder, event: Access) -> None:
         """Record an access for the check of global memory."""
         note(b, event)
+
+    def note_bulk(self, b: Builder, copy: BulkCopy) -> None:
+        """Record a bulk copy for the check of global memory."""
+        global_race.note_bulk(b, copy)
 
     def _widen(self, b: Builder, event: Access) -> None:
         """Widen the bounds between which the sources of copies in flight are."""
@@ -304,8 +332,14 @@ class SecondLook(RaceCheck):
         with when(b, everyone):
             forget_tags(b, self.tags(b, worker), worker)
 
+    def note_agent(self, b: Builder, lanes: Value) -> None:
+        """Ignored: a CTA with agents is judged exactly, whatever else it does."""
+
     def note_global(self, b: Builder, event: Access) -> None:
         """Ignored: global memory has a separate second pass."""
+
+    def note_bulk(self, b: Builder, copy: BulkCopy) -> None:
+        """Ignored, too."""
 
     def touch(self, b: Builder, touch: Touch) -> None:
         tags = self.tags(b, get(b, b.param("warp"), WARP_WORKER))

@@ -16,7 +16,7 @@ from weft.vm.ir import LANES, Builder, Value, const, vec
 from weft.vm.memory import GLOBAL_BASE, SHARED_BASE, SHARED_START, GlobalMemory
 from weft.vm.runtime.access import parse_name
 from weft.vm.runtime.shape import PREFIX, Variable, bits, function, get, symbol, when
-from weft.vm.runtime.watch import Access, Instrumentation
+from weft.vm.runtime.watch import Access, BulkCopy, Instrumentation
 
 from .shared_probe import source_digest
 
@@ -40,6 +40,13 @@ class What(IntEnum):
     """Kinds of events."""
 
     LOAD, STORE, ATOMIC, EXCHANGE, COPY, TILE, ARRIVE, COMPLETE, WARP_SYNC, FENCE, GROUP, WAIT, ATTACH = range(13)
+    BULK, LANDED, BULK_GROUP, BULK_WAIT, PRODUCT_GROUP, PRODUCT_WAIT, PROXY_FENCE = range(13, 20)
+    MAP, MAP_RELEASE, MAP_ACQUIRE = range(20, 23)
+
+
+PHASE_AT = 24
+"""In `number` of LANDED: from this bit on the phase of the mbarrier, below it the mbarrier's shared address."""
+_QUEUES = {"bulk": (What.BULK_GROUP, What.BULK_WAIT), "wgmma": (What.PRODUCT_GROUP, What.PRODUCT_WAIT)}
 
 
 class Recorder(Instrumentation):
@@ -58,10 +65,15 @@ class Recorder(Instrumentation):
         self.board = board
 
     def read(self) -> tuple[npt.NDArray[np.void], int]:
-        """Return the records of the run, and how many there would be without the limit."""
-        count = int(self.board[_COUNT : _COUNT + 8].view(np.uint64)[0])
+        """Return the records of the run, once, and how many there would be without the limit.
+
+        The log is dropped: the functions that were compiled for this watcher keep it for the whole process.
+        """
+        board = self.board
+        del self.board
+        count = int(board[_COUNT : _COUNT + 8].view(np.uint64)[0])
         kept = min(count, self.capacity)
-        return self.board[HEAD_BYTES : HEAD_BYTES + kept * RECORD.itemsize].view(RECORD), count
+        return board[HEAD_BYTES : HEAD_BYTES + kept * RECORD.itemsize].view(RECORD), count
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -116,8 +128,37 @@ class Recorder(Instrumentation):
     def fence(self, b: Builder, lanes: Value) -> None:
         _add(b, What.FENCE, None, lanes)
 
+    def bulk(self, b: Builder, copy: BulkCopy) -> None:
+        if copy.map is not None:
+            _add(b, What.MAP, b.splat(copy.map), copy.lanes)
+        _add(b, What.BULK, _near(b, copy), copy.lanes, size=copy.bytes, number=copy.mbarrier)
+
+    def bulk_landed(self, b: Builder, copy: BulkCopy) -> None:
+        assert copy.phase is not None
+        number = b.op("or", copy.mbarrier, b.op("shl", copy.phase, const("i32", PHASE_AT)))
+        _add(b, What.LANDED, _near(b, copy), copy.lanes, size=copy.bytes, number=number)
+
+    def agent_group(self, b: Builder, queue: str, lanes: Value) -> None:
+        _add(b, _QUEUES[queue][0], None, lanes)
+
+    def agent_wait(self, b: Builder, queue: str, pending: Value, lanes: Value) -> None:
+        _add(b, _QUEUES[queue][1], None, lanes, number=pending, site=const("i32", 0))
+
+    def proxy_fence(self, b: Builder, lanes: Value) -> None:
+        _add(b, What.PROXY_FENCE, None, lanes)
+
+    def map_release(self, b: Builder, lanes: Value) -> None:
+        _add(b, What.MAP_RELEASE, None, lanes)
+
+    def map_acquire(self, b: Builder, addresses: Value, lanes: Value) -> None:
+        _add(b, What.MAP_ACQUIRE, addresses, lanes)
+
     def functions(self) -> list[Builder]:
         return [_append()]
+
+
+def _near(b: Builder, copy: BulkCopy) -> Value:
+    return b.splat(b.op("add", b.cast("zext", copy.near, "i64"), const("i64", SHARED_BASE)))
 
 
 def _generic(b: Builder, event: Access) -> Value:

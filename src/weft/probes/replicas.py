@@ -20,8 +20,8 @@ from weft.core.records import inlining_chain
 from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 
-from .clocks import Order
 from .conflict import Conflict
+from .order import Order
 from .record import What
 from .semantics import Semantics
 

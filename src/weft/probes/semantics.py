@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from weft.ptx.module import Instruction
+from weft.vm.clusters import cluster_of, cluster_with
 from weft.vm.memory import SHARED_BASE
 from weft.vm.runtime.watch import Scene
 
@@ -30,19 +33,25 @@ class Semantics:
     """Names of the registers that some instruction reads."""
     exchanges: Exchanges
     unused: UnusedLoads
+    products: frozenset[int] = frozenset()
+    """Sites of products of a warpgroup."""
+    fences_inits: bool = False
+    """Whether the kernel has a fence for initialised mbarriers."""
     by_warp: range = range(0)
     """Generic addresses at which the lanes of a warp count as one thread: the memory that belongs to the system.
 
     Only CUDA's own header accesses it. When cooperative groups of several warps combine values there, one lane acquires
     for its warp, and a shuffle, not a barrier, lets the others continue."""
+    cluster_with: Callable[[int], int] = int
+    """Number of a CTA → that of its cluster."""
     kinds: dict[int, int] = field(default_factory=dict)
     """Site → what `kind` returned for it."""
 
     def kind(self, site: int) -> int:
-        """Return 0 if the site does not synchronise, 1 if it does, FLAG if perhaps (volatile), COUNTS for mbarriers."""
+        """Return 0 if the site does not synchronise, 1 if it does, FLAG if perhaps (volatile), COUNTS for arrivals."""
         if site not in self.kinds:
             ins = self.at(site)
-            strong = COUNTS if ins is not None and ins.facts.is_mbarrier else 1
+            strong = COUNTS if ins is not None and ins.facts.counts else 1
             self.kinds[site] = FLAG if is_volatile(ins) else strong if is_strong(ins) else 0
         return self.kinds[site]
 
@@ -71,10 +80,19 @@ def semantics_of(scene: Scene) -> Semantics:
         }
         reserved = scene.layout.reserved
         by_warp = range(SHARED_BASE + reserved.start, SHARED_BASE + reserved.stop)
+        products = (line for line, found in slicer.at.items() if any(ins.facts.multiplies == "wgmma" for ins in found))
         known = _semantics[source] = Semantics(
-            by_site.get, slicer.users, Exchanges(source.passes.cfg), UnusedLoads(source.inlined), by_warp
+            by_site.get,
+            slicer.users,
+            Exchanges(source.passes.cfg),
+            UnusedLoads(source.inlined),
+            frozenset(products),
+            any(ins.facts.fences_inits for found in slicer.at.values() for ins in found),
+            by_warp,
         )
-    return known
+    grid, asked = scene.launch.grid, scene.launch.cluster
+    cluster = cluster_of(source.function.cluster, asked, grid, source.arch, explicit=False)
+    return known if prod(cluster) == 1 else replace(known, cluster_with=partial(cluster_with, grid, cluster))
 
 
 def _decisive(line: Sequence[Instruction]) -> Instruction:

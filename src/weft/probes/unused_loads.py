@@ -11,8 +11,10 @@ Warp 1 may load before or after the store of warp 0. Whatever it gets is used by
 
 The value of a load is followed through the registers of its thread, and of the lanes of its warp once a shuffle has it.
 It has no effect if it reaches no address, no branch and no store, except for those whose guard is off in these threads.
-Order and paths are ignored, and guards count as on unless `ThreadGuards` shows that they are off, so a load that has an
-effect is never left out. CTAs must be one-dimensional, with the size in the PTX (`.reqntid`), as Triton's are.
+A branch around instructions that only compute, as in `logf`, passes it on to what they write. Instructions that no path
+from the load leads to do not count. Otherwise order and paths are ignored, and guards count as on unless `ThreadGuards`
+shows that they are off, so a load that has an effect is never left out. CTAs must be one-dimensional, with the size in
+the PTX (`.reqntid`), as Triton's are.
 """
 
 import numpy as np
@@ -21,6 +23,7 @@ import numpy.typing as npt
 from weft.ptx.indices.thread_guards import ThreadGuards
 from weft.ptx.isa.facts import Facts
 from weft.ptx.module import Function, Instruction
+from weft.ptx.passes.build_cfg import Block, Cfg, build_cfg
 from weft.vm.ir import LANES
 
 from .record import What
@@ -31,12 +34,16 @@ class UnusedLoads:
     """The loads of one kernel."""
 
     def __init__(self, kernel: Function) -> None:
+        self._kernel = kernel
         self._instructions = [item for item in kernel.body if isinstance(item, Instruction)]
         x, *others = kernel.directives.get("reqntid", (0,))
         self._threads = x if all(size == 1 for size in others) else 0
         self._unused: dict[int, npt.NDArray[np.bool_]] = {}
         self._guards: ThreadGuards | None = None
         self._users: dict[str, list[Instruction]] = {}
+        self._blocks: dict[int, set[int]] = {}
+        """PTX line → its blocks."""
+        self._cfg: Cfg | None = None
 
     def without(self, log: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """Return the log without lanes that load what has no effect."""
@@ -67,14 +74,18 @@ class UnusedLoads:
             for ins in self._instructions:
                 for name in read_by(ins):
                     self._users.setdefault(name, []).append(ins)
+        after = self._after(site)
         effects, shuffled, guarded = False, False, []
         waiting = [reg.name for load in loads for reg in load.written()]
         seen = set(waiting)
         while waiting:
             for user in self._users.get(waiting.pop(), ()):
-                if _computes(user.facts):
+                if not self._blocks[user.line] & after:
+                    continue
+                skipped = self._skipped(user)
+                if skipped or _computes(user.facts):
                     shuffled |= user.facts.group == "warp"
-                    fresh = {reg.name for reg in user.written()} - seen
+                    fresh = {reg.name for ins in skipped or (user,) for reg in ins.written()} - seen
                     seen |= fresh
                     waiting += fresh
                 elif user.guard is None or not user.facts.uses_memory or user.facts.group:
@@ -86,6 +97,43 @@ class UnusedLoads:
             off = [value is not None and value == guard.negated for value in self._guards.values(guard.reg)]
             unused &= np.array(off)
         return np.repeat(unused.reshape(-1, LANES).all(axis=1), LANES) if shuffled else unused
+
+    def _after(self, site: int) -> set[int]:
+        """Return the blocks that can run after the load at a PTX line, with its own."""
+        if self._cfg is None:
+            self._cfg = build_cfg(self._kernel)
+            for block in self._cfg.blocks:
+                for ins in (*block.body, *(() if block.end is None else (block.end,))):
+                    self._blocks.setdefault(ins.line, set()).add(block.id)
+        found: set[int] = set()
+        waiting = list(self._blocks[site])
+        while waiting:
+            at = waiting.pop()
+            if at not in found:
+                found.add(at)
+                waiting += self._cfg.blocks[at].successors
+        return found
+
+    def _skipped(self, branch: Instruction) -> tuple[Instruction, ...]:
+        """Return what runs on one way of a branch only, if the ways join at once and that only computes."""
+        cfg = self._cfg
+        block = next((each for each in cfg.blocks if each.end is branch), None) if cfg is not None else None
+        if cfg is None or block is None or branch.facts.control != "jump" or len(set(block.successors)) != 2:
+            return ()
+        one, other = (cfg.blocks[way] for way in block.successors)
+        if _only_computes(one) and one.successors == (other.id,):
+            return one.body
+        if _only_computes(other) and other.successors == (one.id,):
+            return other.body
+        if _only_computes(one) and _only_computes(other) and one.successors == other.successors:
+            return one.body + other.body
+        return ()
+
+
+def _only_computes(block: Block) -> bool:
+    """Whether a block computes values of its lane and has one way out."""
+    plain = all(_computes(ins.facts) and not ins.facts.group for ins in block.body)
+    return plain and len(block.successors) == 1 and (block.end is None or block.end.facts.control == "jump")
 
 
 def _computes(facts: Facts) -> bool:

@@ -293,6 +293,12 @@ class Function:
         `setmaxnreg`."""
         return "maxnreg" in self.directives or "minnctapersm" in self.directives
 
+    @property
+    def cluster(self) -> tuple[int, int, int]:
+        """Return the CTAs per cluster that the kernel requires, in x, y and z; zeros if the launch decides."""
+        x, y, z, *_ = (*self.directives.get("reqnctapercluster", (0, 0, 0)), 1, 1)
+        return x, y, z
+
     def check_supported(self) -> None:
         """Raise Unsupported if the body was not read."""
         if self.refused is not None:

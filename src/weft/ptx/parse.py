@@ -10,10 +10,12 @@ from weft.core.errors import ParseError, Unsupported
 from . import isa
 from .cursor import Cursor
 from .cut import index_of
+from .isa.facts import is_later
 from .lex import Token, tokenize
 from .module import Function, Module, Variable
 from .parse_body import Body
 from .parse_variables import SPACES, parse_parameter, parse_variables
+from .passes.discard_unread import discard_unread
 from .passes.resolve_calls import resolve_calls
 
 LINKING = frozenset([".visible", ".extern", ".weak", ".common"])
@@ -24,18 +26,13 @@ DIRECTIVES = frozenset(
     ("maxntid", "reqntid", "minnctapersm", "maxnreg", "maxnctapersm", "explicitcluster", "reqnctapercluster",
      "maxclusterrank")
 )  # fmt: skip
-"""Directives of a kernel; those of clusters are accepted if a cluster has one CTA."""
-
-
-def _one_cta_per_cluster(directives: Mapping[str, tuple[int, ...]]) -> bool:
-    """Return whether the directives of a kernel allow that each of its CTAs is a cluster."""
-    required = directives.get("reqnctapercluster", ())
-    return set(required) <= {1} and ("explicitcluster" not in directives or bool(required))
+"""Directives of a kernel."""
+OF_CLUSTERS = frozenset(("explicitcluster", "reqnctapercluster", "maxclusterrank"))
 
 
 def parse(text: str) -> Module:
-    """Read an entire PTX file; calls through registers are resolved."""
-    return resolve_calls(ModuleParser(tokenize(text)).module())
+    """Read an entire PTX file; calls through registers are resolved, unread members of vector loads are `_`."""
+    return discard_unread(resolve_calls(ModuleParser(tokenize(text)).module()))
 
 
 def parse_declarations(text: str) -> Module:
@@ -57,7 +54,7 @@ def parse_kernel(text: str, entry: str) -> Module:
         parser.variables = list(declared.variables)  # a local variable of the same name gets another
         parser.declaration(parser.take())
         bodies.update(parser.functions)
-    return resolve_calls(replace(declared, functions={**declared.functions, **bodies}))
+    return discard_unread(resolve_calls(replace(declared, functions={**declared.functions, **bodies})))
 
 
 class ModuleParser(Cursor):
@@ -186,9 +183,9 @@ class ModuleParser(Cursor):
             values = [self.integer()] if self.token.kind == "int" else []
             while self.accept(","):
                 values.append(self.integer())
+            if token.text[1:] in OF_CLUSTERS and is_later("sm_90", self.target):
+                raise Unsupported(f"directive {token.text}: clusters need sm_90", token.line)
             directives[token.text[1:]] = tuple(values)
-        if not _one_cta_per_cluster(directives):
-            raise Unsupported(f"clusters of several CTAs: {name} runs only with clusters of one", line)
         if self.accept(";"):
             declared = Function(name, entry, tuple(params), tuple(returns), {}, (), (), {}, directives, True, line)
             return self.functions.get(name, declared)

@@ -1,7 +1,6 @@
 """Special registers that the virtual GPU supports (PTX ISA 10), with their types. Any other name is unsupported."""
 
 CLUSTERS = {
-    # Every CTA is a cluster: no launch has clusters of several.
     **{f"%{name}id.{axis}": "u32" for name in ("cluster", "ncluster", "cluster_cta", "cluster_ncta") for axis in "xyz"},
     "%cluster_ctarank": "u32",
     "%cluster_nctarank": "u32",

@@ -15,6 +15,8 @@ from weft.core.errors import ToolMissing, UsageError, WeftError
 from weft.core.finding_codes import Severity
 from weft.core.records import Finding, worst_first
 
+from .children import Children
+
 if TYPE_CHECKING:
     from weft.engines.arguments import Array
     from weft.engines.kernel_file import KernelFile
@@ -84,15 +86,23 @@ class Active:
         self._devices: list[Device] = []
         self.files: list[str] = []
         """Kernel files that ran, one entry for each run."""
-        self.device = self._stack.enter_context(_device(self.settings))
+        self._children = Children()
+        self._start(self.settings)
+
+    def _start(self, settings: Settings) -> None:
+        self.device = self._stack.enter_context(_device(settings))
+        self._children.tell(settings.gpu, settings.tools)
 
     def counts(self) -> dict[str, Any]:
         """Return what ran until now, as plain data: launches, refused launches, names of kernels, checkers."""
-        devices = [*self._devices, self.device]
+        devices, children = [*self._devices, self.device], self._children.counts()
+        launches = [*(device.launches for device in devices), *(each["launches"] for each in children)]
+        refused = [*(device.refused for device in devices), *(each["refused"] for each in children)]
+        kernels = [*(device.kernels for device in devices), *(each["kernels"] for each in children)]
         return {
-            "launches": sum(device.launches for device in devices) + len(self.files),
-            "refused": sum(device.refused for device in devices),
-            "kernels": sorted(set(self.files).union(*(device.kernels for device in devices))),
+            "launches": sum(launches) + len(self.files),
+            "refused": sum(refused),
+            "kernels": sorted(set(self.files).union(*kernels)),
         }
 
     def switch(self, settings: Settings) -> None:
@@ -103,14 +113,15 @@ class Active:
         self._devices.append(self.device)
         self._stack.close()
         try:
-            self.device = self._stack.enter_context(_device(settings))
+            self._start(settings)
             self.settings = settings
         except WeftError:
-            self.device = self._stack.enter_context(_device(before))
+            self._start(before)
             raise
 
     def close(self) -> None:
         self._stack.close()
+        self._children.close()
 
 
 @contextmanager

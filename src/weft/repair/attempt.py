@@ -120,6 +120,7 @@ def _with_binary(launch: Launch, binary: Binary) -> Launch:
         launch.block,
         launch.args,
         shared_bytes=launch.shared_bytes,
+        cluster=launch.cluster,
         names=launch.names,
         arrays=launch.arrays,
         opt_in_shared=launch.opt_in_shared,

@@ -20,6 +20,8 @@ from .templates import Kind
 
 BATCH = 350
 """Edits that are compiled into one kernel."""
+BATCHES_OF_ALL = 18
+"""A large kernel takes long to compile even without edits: a batch is at least this part of all its edits."""
 MOST_BATCHES = 10
 MOST_SECONDS = 35.0
 """CPU time after which no further edit is tested."""
@@ -48,6 +50,8 @@ class Repair:
     words: str
     """What is changed: `33 → 32`."""
     kind: Kind = Kind.CONSTANT
+    text: str = ""
+    """The file with the edit, where it was made in the source."""
 
 
 def find_repairs(
@@ -87,8 +91,9 @@ def _batches(edits: Sequence[Edit], suspected: Sequence[int]) -> Iterator[Sequen
     """Yield batches, the likeliest edits of the most suspected lines first."""
     places = {line: _place_in(line, suspected) for line in {edit.place.line for edit in edits}}
     ordered = sorted(edits, key=lambda edit: places[edit.place.line] + _LATER.get(edit.kind, 0))
-    for first in range(0, min(len(ordered), BATCH * MOST_BATCHES), BATCH):
-        yield sorted(ordered[first : first + BATCH], key=lambda edit: edit.order)
+    size = max(BATCH, len(ordered) // BATCHES_OF_ALL)
+    for first in range(0, min(len(ordered), size * MOST_BATCHES), size):
+        yield sorted(ordered[first : first + size], key=lambda edit: edit.order)
 
 
 def _repairing(bench: Bench, others: Sequence[Bench], edits: Sequence[Edit]) -> list[Edit]:

@@ -20,6 +20,9 @@ _EXTREMES = {"fmaxf": "fminf", "fminf": "fmaxf", "max": "min", "min": "max", "__
 _SHUFFLES = {
     "__shfl_down_sync": "__shfl_xor_sync", "__shfl_up_sync": "__shfl_xor_sync", "__shfl_xor_sync": "__shfl_down_sync",
 }  # fmt: skip
+_OTHER_BASE = {
+    "expf": "exp2f", "exp2f": "expf", "__expf": "exp2f", "logf": "log2f", "__logf": "__log2f", "log2f": "logf",
+}  # fmt: skip
 _FACTORS = {"log2(e)": "1.44269504f", "ln(2)": "0.69314718f"}
 _PRECEDENCE = {"*": 5, "/": 5, "%": 5, "+": 4, "-": 4, "<": 3, ">": 3, "<=": 3, ">=": 3, "==": 2, "!=": 2}
 """Binary operators; all other punctuation outside brackets ends an operand, but for `.`, `->` and `::`."""
@@ -151,7 +154,7 @@ def _terms(line: SourceLine, words: str) -> Rewrites:
 
 
 def _calls(line: SourceLine, words: str) -> Rewrites:
-    yield from _swapped(line, _EXTREMES | _SHUFFLES)
+    yield from _swapped(line, _OTHER_BASE if words.endswith("base") else _EXTREMES | _SHUFFLES)
     if words.startswith("without"):
         yield from _without_call(line, None)
 

@@ -1,25 +1,22 @@
 """A repair of the -G build → a change of the source, compiled again and judged on every workload of the choice."""
 
 import difflib
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from weft.core.errors import Unsupported, WeftError
+from weft.core.errors import Unsupported
 from weft.judge.candidate import Candidate
-from weft.judge.judge import check
 from weft.tasks.task import Task, Workload
 
 from .repair import Repair
 from .rewrite import rewrites
+from .source_trials import copy_of, passes
 
 MOST_TEXTS = 60
 MOST_SECONDS = 40.0
 """CPU time after which no further text is tested."""
-FAST: tuple[str, ...] = ()
-"""Optional checkers while texts are tested: the choice is judged with all of them afterwards."""
 
 JudgeAll = Callable[[Candidate], tuple[bool, int]]
 """Returns whether a candidate passes all workloads, and how many were judged."""
@@ -47,15 +44,12 @@ def find_source_fix(
     """Return the first change of the source that passes `workloads`, the smallest first, and then all others."""
     path, until = candidate.path, time.process_time() + MOST_SECONDS
     original = path.read_text()
-    with tempfile.TemporaryDirectory(prefix="weft-fix-") as folder:
-        changed = Path(folder, path.name)
-        edited = replace(candidate, path=changed, include_dirs=(*candidate.include_dirs, str(path.parent)))
+    with copy_of(candidate) as copy:
         for text in _texts(original, path.name, repairs):
             if time.process_time() > until:
                 return None
-            changed.write_text(text)
-            tried = replace(edited)  # a new value: what a candidate has read of its file is kept with it
-            if _passes(tried, task, workloads):
+            tried = copy.with_text(text)
+            if passes(tried, task, workloads):
                 passed, judged = judge_all(tried)
                 if passed:
                     return SourceFix(path, text, _diff(path, original, text), judged)
@@ -65,7 +59,9 @@ def find_source_fix(
 def _texts(original: str, name: str, repairs: Sequence[Repair]) -> Iterator[str]:
     tried: set[str] = set()
     for repair in repairs:
-        if Path(repair.place.file).name == name:
+        if repair.text:
+            yield repair.text
+        elif Path(repair.place.file).name == name:
             try:
                 texts = rewrites(original, name, repair.place.line, repair.kind, repair.words)
             except Unsupported:  # the diagnosis stands without a change of the source
@@ -74,13 +70,6 @@ def _texts(original: str, name: str, repairs: Sequence[Repair]) -> Iterator[str]
                 if text not in tried:
                     tried.add(text)
                     yield text
-
-
-def _passes(candidate: Candidate, task: Task, workloads: Sequence[Workload]) -> bool:
-    try:
-        return all(check(candidate, task, workload, tools=FAST).passed for workload in workloads)
-    except WeftError:  # it does not compile
-        return False
 
 
 def _diff(path: Path, before: str, after: str) -> str:

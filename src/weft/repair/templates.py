@@ -36,6 +36,10 @@ class Kind(IntEnum):
     EXCHANGE = 5
     OPERAND = 6
     GUARDED = 7
+    ORDER = 8
+    """Two statements in the other order, in the source."""
+    NAMED = 9
+    """A constant with a name, in the source."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,17 @@ _EDITED = (
 _BASES = {"log2(e)": math.log2(math.e), "ln(2)": math.log(2.0)}
 """Factors between exponentials, and logarithms, of base e and 2."""
 _EXTREMES = {"fmaxf": "min.f32", "fminf": "max.f32", "max": "min.s32", "min": "max.s32"}
+_OTHER_BASE = {
+    "expf": ("ex2.approx.f32 {0}, {1};",),
+    "__expf": ("ex2.approx.f32 {0}, {1};",),
+    "exp2f": ("mul.f32 {0}, {1}, 0f3FB8AA3B;", "ex2.approx.f32 {0}, {0};"),
+    "logf": ("mul.f32 {0}, {0}, 0f3FB8AA3B;",),
+    "__logf": ("mul.f32 {0}, {0}, 0f3FB8AA3B;",),
+    "log2f": ("mul.f32 {0}, {0}, 0f3F317218;",),
+}
+"""Function → what computes its result {0} with the other base, from that result or from its argument {1}. The constants
+are log2(e) and ln(2).
+"""
 _SHUFFLES = {"down": "bfly", "up": "bfly", "xor": "down"}
 _BITS_OF_FLOATS = 1 << 24
 """Larger integers are bits of floats: infinity plus one would be NaN, which `fminf` leaves out."""
@@ -152,7 +167,9 @@ def terms(site: Site) -> Iterator[Made]:
 
 
 def calls(site: Site) -> Iterator[Made]:
-    """The other of two functions: max and min, the kinds of shuffles; or an argument in place of the result."""
+    """The other of two functions: max and min, the kinds of shuffles, the bases of exponentials and logarithms; or an
+    argument in place of the result.
+    """
     call, result = site.call, site.operands[0]
     if call is None:
         return
@@ -166,6 +183,9 @@ def calls(site: Site) -> Iterator[Made]:
             words = f"__shfl_{name}_sync → shfl.{other}"
             text = f"shfl.sync.{other}.b32 {result}, {value}, {offset}, 31, {mask};"
             yield _after(site, Kind.CALL, "shuffle", words, text)
+    if call.name in _OTHER_BASE and len(call.arguments) == 1:
+        texts = [text.format(result, call.arguments[0]) for text in _OTHER_BASE[call.name]]
+        yield _after(site, Kind.CALL, "base", f"{call.name} with the other base", f" @{CHOSEN} ".join(texts))
     for number, argument in enumerate(call.arguments):
         if site.scope.types.get(argument) == site.result_type and site.result_type == "f32":
             words = f"without the call of {_plain(call.name)}"

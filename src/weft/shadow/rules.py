@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Instruction, Pair
+from weft.ptx.passes.discard_unread import unread_members
 from weft.vm.reference.access import as_bytes
 from weft.vm.reference.machine import RunningWarp
 from weft.vm.reference.memory import source_bytes
@@ -31,7 +32,7 @@ def rule_for(ins: Instruction, algebra: Algebra) -> Rule:
         return _access_rule(ins)
     if facts.control:
         return _call if facts.control == "call" else _branch
-    if facts.waits or facts.group == "cta":
+    if facts.waits or facts.group in ("cta", "cluster"):
         return _barrier
     if facts.group == "warp":
         return _exchange if facts.copies else _among_lanes if "mask" in ins.form.index else transpose
@@ -275,6 +276,7 @@ def _call(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
 
 def _load(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
     items, size = members(ins.operand("d")), _size(ins.type)
+    items = items[: len(items) - unread_members(ins)]
     marks = s.load(w, ins, s.target(w, ins, "a"), size * len(items))
     for number, item in enumerate(items):
         own = marks[:, number * size : (number + 1) * size]

@@ -99,5 +99,5 @@ class Transport(Observer):
 def has_effects(ins: Instruction) -> bool:
     """Whether an instruction does more than to set registers: it writes memory, or other threads may wait for it."""
     facts = ins.facts
-    waits = facts.waits or facts.group == "cta"
+    waits = facts.waits or facts.group in ("cta", "cluster")
     return facts.writes_memory or waits or bool(facts.starts) or bool(facts.settles)

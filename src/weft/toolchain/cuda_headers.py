@@ -71,7 +71,7 @@ def is_users(file: str) -> bool:
     """Return whether a file is not a header of CUDA or of Weft, nor part of Triton's language."""
     path = Path(os.path.abspath(file))
     if path.suffix == ".py":
-        return path.parts[-3:-1] != ("triton", "language")
+        return ("triton", "language") not in zip(path.parts, path.parts[1:], strict=False)
     return not any(path.is_relative_to(directory) for directory in include_dirs())
 
 

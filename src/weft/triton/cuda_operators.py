@@ -16,6 +16,7 @@ import torch
 from weft.core.errors import Unsupported
 
 from .cuda_memory import CPU_KERNEL, allocate, on_cpu, on_cuda, tensor_in
+from .cuda_precision import call, products
 
 CPU = torch.device("cpu")
 _COMPOSED = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
@@ -23,6 +24,9 @@ _COMPOSED = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctiona
 _TWO_DEVICES = frozenset(["aten::copy_", "aten::_copy_from", "aten::set_", "aten::index", "aten::index_put_"])
 _TWO_DEVICES |= frozenset(["aten::index_put", "aten::_index_put_impl_", "aten::is_set_to"])
 """Operators that take tensors of two devices."""
+
+_BY_DEVICE = ("native_layer_norm", "convolution_backward")
+"""Operators that are composed of others and choose by the device in C++: CUDA's choices are not there."""
 
 _registered: list[Any] = []
 _open: list[Any] = []
@@ -60,15 +64,19 @@ def _kernels() -> dict[str, Callable[..., Any]]:
         operator = _operator(name)
         if operator is not None:
             found[name.removeprefix("aten::")] = functools.partial(_run, operator)
-    for name in ("copy_", "_copy_from"):
+    for name in ("copy_", "_copy_from", *_BY_DEVICE):
         found[name] = functools.partial(_run, _operator(f"aten::{name}"))
-    return found | {
-        "empty.memory_format": _empty,
-        "empty_strided": _empty_strided,
-        "resize_": _resize,
-        "_pin_memory": lambda tensor, device=None: tensor,
-        "record_stream": lambda tensor, stream: None,
-    }
+    return (
+        found
+        | products()
+        | {
+            "empty.memory_format": _empty,
+            "empty_strided": _empty_strided,
+            "resize_": _resize,
+            "_pin_memory": lambda tensor, device=None: tensor,
+            "record_stream": lambda tensor, stream: None,
+        }
+    )
 
 
 def _operator(name: str) -> Any:
@@ -96,7 +104,7 @@ def _run(operator: Any, *args: Any, **kwargs: Any) -> Any:
                     raise Unsupported(f"{operator} of a tensor with layout {each.layout} is not supported on cuda:0")
                 aliases[id(each)] = _resizable(each) if id(each) in outputs else on_cpu(each)
         inputs = {id(aliases[id(each)]): each for each in given if each.is_cuda}
-        result = operator(*_replaced(aliases, args), **{key: _replaced(aliases, kwargs[key]) for key in kwargs})
+        result = call(operator, _replaced(aliases, args), {key: _replaced(aliases, kwargs[key]) for key in kwargs})
         wanted = kwargs.get("device")
         if wanted is not None and torch.device(wanted).type == "cpu":
             return result

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 import triton
 
-from weft.core.chips import chip, chips
+from weft.core.chips import chip
 from weft.core.errors import UsageError
 from weft.core.finding_codes import Severity
 from weft.core.records import Binary, Dim3, Finding, Place, Run, inlining_chain, worst_first
@@ -32,6 +33,10 @@ MOST_PROGRAMS = 64
 SMALL = 20_000
 """Below this many warp instructions of a launch, a second host thread costs more than it gains."""
 _LIBRARY = str(Path(triton.__file__).parent)
+_HAS_GPU = torch.cuda.is_available()
+_BEHIND_REAL_GPUS = 1000
+_numbers: dict[str, int] = {}
+"""Chip → its device number in this process."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Call:
     binary: Binary
     entry: str
     grid: Dim3
+    cluster: int
+    """CTAs of a cluster, in x."""
     threads: int
     shared_bytes: int
     scratch_bytes: Sequence[int]
@@ -87,8 +94,11 @@ class Device:
 
     @property
     def number(self) -> int:
-        """The device number by which Triton keys its caches: one per chip, different from those of real GPUs."""
-        return 1000 + list(chips()).index(self.chip.name)
+        """The device number by which Triton keys its caches: one per chip, different from those of real GPUs.
+
+        Without a real GPU the first chip is 0, as `torch.cuda.current_device()` says: tests look into Triton's caches.
+        """
+        return _numbers.setdefault(self.chip.name, len(_numbers) + (_BEHIND_REAL_GPUS if _HAS_GPU else 0))
 
     def launch(self, call: Call) -> Run:
         """Copy in, run, copy out, print the kernel's output; raise KernelFindings for errors."""
@@ -110,7 +120,9 @@ class Device:
         watch = self.watch
         which = binary.ptx_digest, call.grid
         self.gpu.threads = 1 if self._instructions.get(which, SMALL) < SMALL else self._threads
-        launch = Launch(binary, call.entry, call.grid, call.threads, (), shared_bytes=call.shared_bytes)
+        cluster = [call.cluster] if call.cluster > 1 else []
+        shared = call.shared_bytes
+        launch = Launch(binary, call.entry, call.grid, call.threads, (), shared_bytes=shared, cluster=cluster)
         with self.gpu.scratch((launch,)):
             if watch.keeps_written:
                 memory.keep_written()

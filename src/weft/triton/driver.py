@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
@@ -22,15 +23,22 @@ class Utils:
     def __init__(self, device: Device) -> None:
         self._device = device
 
-    def load_binary(self, name: str, cubin: bytes, shared: int, device: Any) -> tuple[None, Loaded, int, int, int]:
+    def load_binary(
+        self, name: str, cubin: bytes, shared: int, device: Any
+    ) -> tuple[Loaded | None, Loaded, int, int, int]:
         """Return module, function, registers, spilled words (local memory, as CUDA counts it), most threads per CTA.
 
-        The module is None: a kernel with a module calls the driver when it is deleted, when the driver may be gone.
+        The module is None where no hook waits for its end: a kernel with a module calls the driver when it is deleted,
+        when the driver may be gone.
         """
         loaded = load(name, cubin)
         registers = max(loaded.facts.registers, 1)
         threads = min(MOST_THREADS, self._device.chip.architecture.registers // registers // WARP * WARP)
-        return None, loaded, loaded.facts.registers, loaded.facts.local_bytes // 4, threads
+        module = loaded if getattr(knobs.runtime.kernel_unload_hook, "calls", ()) else None
+        return module, loaded, loaded.facts.registers, loaded.facts.local_bytes // 4, threads
+
+    def unload_module(self, module: Loaded) -> None:
+        """Do nothing: what a kernel needs is dropped with it."""
 
     def get_device_properties(self, device: Any) -> dict[str, int]:
         """Return properties under Triton's names; clocks in kHz."""

@@ -24,17 +24,33 @@ _MAKERS = (
 )
 
 
+_RECORD_BYTES = 512
+"""About what a record takes in addition to its flags."""
+_FEW_BYTES = 1 << 25
+
+
 class Fresh:
-    """Address of a storage → which of its bytes kernels have written."""
+    """Address of a storage → which of its bytes kernels have written. Storages are not kept alive."""
 
     def __init__(self) -> None:
         self._flags: dict[int, tuple[Any, Bytes]] = {}
+        self._noted_bytes, self._most_bytes = 0, _FEW_BYTES
+        """Of the records made since those of freed storages were removed, and when they are removed again."""
 
     def note(self, tensor: Any) -> None:
         storage = tensor.untyped_storage()
         if storage.nbytes():
             ref = torch.multiprocessing.reductions.StorageWeakRef(storage)
+            self._noted_bytes += storage.nbytes() + _RECORD_BYTES
+            if self._noted_bytes > self._most_bytes:
+                self._remove_freed()
             self._flags[storage.data_ptr()] = ref, np.zeros(storage.nbytes(), np.uint8)
+
+    def _remove_freed(self) -> None:
+        """Forget freed storages; next time when as much has been noted as is left, so that the work is bounded."""
+        self._flags = {start: found for start, found in self._flags.items() if not found[0].expired()}
+        left = sum(len(flags) + _RECORD_BYTES for _, flags in self._flags.values())
+        self._noted_bytes, self._most_bytes = 0, max(left, _FEW_BYTES)
 
     def forget(self, tensor: Any) -> None:
         """Remove a tensor that the host has written, or may have written."""
@@ -54,6 +70,8 @@ class Fresh:
             flags = self._flags_of(copy.host, copy.size_bytes)
             if flags is not None:
                 flags[:] = copies.written(copy) if known else 0xFF
+                if flags.all():
+                    del self._flags[copy.host]
 
     def _flags_of(self, host: int, size_bytes: int) -> Bytes | None:
         found = self._flags.get(host)
@@ -69,12 +87,24 @@ class Fresh:
 class Watching(TorchDispatchMode):  # type: ignore[misc]
     """Reports every operator that creates or writes tensors to Fresh."""
 
+    supports_higher_order_operators = True
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Let torch.compile compile, which it refuses under other modes."""
+        return True
+
     def __init__(self, fresh: Fresh) -> None:
         super().__init__()
         self.fresh = fresh
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if isinstance(func, torch._ops.HigherOrderOperator):  # calls others, which are not seen: it may write anything
+            for each in tree_leaves((args, kwargs, result)):
+                if isinstance(each, torch.Tensor):
+                    self.fresh.forget(each)
+            return result
         schema = func._schema
         if func.__name__ in _MAKERS:
             self.fresh.note(result)

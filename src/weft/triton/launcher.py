@@ -13,7 +13,7 @@ import torch
 import triton
 from triton.runtime.cache import get_cache_manager
 
-from weft.core.errors import Unsupported, UsageError
+from weft.core.errors import UsageError
 from weft.core.records import Binary, Resources
 from weft.toolchain.cubin_facts import CubinFacts, cubin_facts
 from weft.toolchain.inline_asm_lines import steady_lines
@@ -60,8 +60,8 @@ class Launcher:
     """Made once per compiled kernel; called once per launch."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
-        if metadata.num_ctas != 1:
-            raise Unsupported("num_ctas above 1 is not supported (clusters need sm_90); launch with num_ctas=1")
+        self.ctas = metadata.num_ctas
+        """CTAs that execute a program together, as a cluster."""
         self.source, self.metadata = _Source.of(src), metadata
         self.parameters = Parameters(src.signature, getattr(metadata, "tensordesc_meta", None))
         self.threads = metadata.num_warps * 32
@@ -97,10 +97,11 @@ class Launcher:
         def pack(layout: Sequence[tuple[str, int, int]], copies: DeviceCopies, scratch: Sequence[int]) -> bytes:
             return self.parameters.pack(layout, args, copies.address, copies.number, scratch)
 
-        sizes = [size * prod(grid) for size in self.scratch]
+        sizes = [size * prod(grid) * self.ctas for size in self.scratch]
         shared = self.metadata.shared
+        grid = (grid[0] * self.ctas, *grid[1:])
         with torch._C.DisableTorchFunction():  # tensors as they are, without the overrides of a mode
-            active().launch(Call(self.binary, function.name, grid, self.threads, shared, sizes, pack))
+            active().launch(Call(self.binary, function.name, grid, self.ctas, self.threads, shared, sizes, pack))
 
 
 _made: dict[tuple[str, str], Launcher] = {}

@@ -98,6 +98,14 @@ WORKER_WARPGROUPS_FINISH = Field(824, "ptr")
 """The function that compares the warps of each group when a CTA ends; null in that case."""
 WORKER_REGISTERS = Field(832, "i32")
 """Registers of each thread when a CTA starts; 0: not known, or `setmaxnreg` has no effect."""
+WORKER_RANK = Field(836, "i32")
+"""The CTA's rank in its cluster."""
+WORKER_PEERS = Field(840, "ptr")
+"""The workers of the cluster (ptr), by rank."""
+WORKER_CLUSTER = Field(848, "i32")
+"""CTAs of the cluster."""
+WORKER_PHASE = Field(852, "i32")
+"""Rank 0: phases of the cluster's barrier that are over."""
 WORKER_BYTES = 896
 BULK_LATE, BULK_AT_ISSUE, BULK_SHUFFLED = range(3)
 
@@ -194,9 +202,19 @@ WARP_REPEATS = Field(1172, "i32")
 """Whether the loop of the last test (WARP_POLLED) changes nothing: it fails until another warp acts."""
 WARP_MISSING = Field(1176, "i64")
 """If it waits for registers (WARP_POLLED is POOL): how many it needs; in the lower half, how many are free."""
+WARP_HOME = Field(1184, "ptr")
+"""The worker that it belongs to. WARP_WORKER and WARP_SHARED are those of another CTA while the warp accesses it."""
+WARP_CLUSTER = Field(1192, "i32")
+"""CTAs of a cluster in x, y and z."""
+WARP_ARRIVED = Field(1204, "i32")
+"""Lanes that arrived at the barrier of the cluster in its current phase."""
+WARP_ODD = Field(1208, "i32")
+"""Lanes that last arrived there in an odd phase."""
+WARP_TO_WAIT = Field(1212, "i32")
+"""Lanes that arrived there and did not wait since."""
 WARP_BYTES = 1216
-POOL = 0xFFFFFFFF
-"""In WARP_POLLED: the warp waits for registers, not for an mbarrier."""
+POOL, CLUSTER = 0xFFFFFFFF, 0xFFFFFFFE
+"""In WARP_POLLED: the warp waits for registers, or for its cluster, not for an mbarrier."""
 
 REPORT_BYTES = 32
 """code i32, site i32, lanes i32, warp i32, address i64, CTA i32, detail i32."""
@@ -213,4 +231,6 @@ BAD_MBARRIER, OUT_OF_ROOM, NO_ARRIVAL = 21, 22, 23
 BAD_MAP, BAD_SIZE, EARLY_PHASE, NOT_AWAITED, GIVEN_UP = range(24, 29)
 OTHER_STEP, OTHER_DESCRIPTOR, FEWER_STEPS = range(29, 32)
 INCOMPLETE_GROUP, NO_REGISTERS, WRONG_REGISTERS = range(10, 13)
-FIRST_PROBE_CODE = 32
+PEER_GONE, ARRIVED_TWICE, NOT_ARRIVED = range(13, 16)
+NO_CLUSTER = 32
+FIRST_PROBE_CODE = 33

@@ -67,6 +67,13 @@ CODES: Mapping[int, tuple[str, str]] = {
         "deadlock: setmaxnreg.inc waits for {upper} registers of the CTA's pool, which has {lower}",
     ),
     c.WRONG_REGISTERS: ("S314", "the warp has {lower} registers per thread, and setmaxnreg asks for {upper}"),
+    c.NO_CLUSTER: (
+        "S301",
+        "deadlock: these lanes wait for the barrier of their cluster, which {upper} of its {lower} threads miss",
+    ),
+    c.PEER_GONE: ("S312", "access to the shared memory of CTA rank {lower} of the cluster, which has ended"),
+    c.ARRIVED_TWICE: ("S315", "these lanes arrive at the barrier of the cluster twice without a wait between"),
+    c.NOT_ARRIVED: ("S315", "these lanes wait for the barrier of the cluster, at which they did not arrive"),
     c.BAD_INDEX: ("X403", "branch index {address} is outside its table"),
     c.TRAP: ("X401", "trap"),
 }
@@ -79,6 +86,10 @@ _NUMBERS = (
     c.INCOMPLETE_GROUP,
     c.NO_REGISTERS,
     c.WRONG_REGISTERS,
+    c.NO_CLUSTER,
+    c.PEER_GONE,
+    c.ARRIVED_TWICE,
+    c.NOT_ARRIVED,
 )
 """Reports whose address is something else: a PTX line, or two numbers."""
 

@@ -1,5 +1,6 @@
 """Host memory of the virtual GPU."""
 
+import ctypes
 import mmap
 import sys
 
@@ -27,3 +28,11 @@ def sparse_zeros(size: int) -> Bytes:
         return np.zeros(size, np.uint8)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
     return np.frombuffer(pages, np.uint8)
+
+
+def give_back(data: Bytes) -> None:
+    """Return the whole pages of private memory to the system; their contents are arbitrary afterwards."""
+    first = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    if sys.platform == "linux" and size > 0:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)

@@ -18,6 +18,7 @@ from weft.core.errors import LaunchError, ResourceError
 from weft.core.records import Dim3, Finding, Visits
 
 from . import context as c
+from .clusters import cluster_of, cluster_with, members
 from .device_heap import HeapState, heap_in, heap_of, repeated
 from .findings import REPORT, findings_of, in_flight_findings
 from .ir import LANES
@@ -91,6 +92,8 @@ class _Run:
         if watch.keeps_written:
             self.written_before = memory.keep_written()[: memory.used].copy()
         self.ctas = math.prod(launch.grid)
+        plan = self.plan
+        self.cluster = cluster_of(plan.cluster, launch.cluster, launch.grid, plan.arch, explicit=plan.explicit_cluster)
         self.warps = -(-math.prod(launch.block) // LANES)
         self.param_bytes = self.plan.param_bytes
         _check(launch, self.param_bytes, self.plan.layout.param_bytes)
@@ -104,8 +107,9 @@ class _Run:
         order, warp_order = self._orders(schedule, chosen)
         self.order = order
         total = self.ctas if order is None else len(order)
-        count = 1 if self.plan.ordered else max(1, min(threads, total))
-        places = min(total, self._resident()) if self.plan.waits else 1
+        together = math.prod(self.cluster)
+        count = 1 if self.plan.ordered else max(1, min(threads, total // together))
+        places = max(together, min(total, self._resident()) // together * together) if self.plan.waits else together
         launch = self.launch
         shape = Shape(
             launch.grid,
@@ -117,6 +121,7 @@ class _Run:
             warp_order,
             _bulk(schedule),
             pool_registers(launch, self.plan.bounds_registers),
+            self.cluster,
         )
         self.records = take_records(self.program, shape, self.watch, self.memory)
         placed = [self.globals_at[variable.name] for variable in self.plan.globals]
@@ -185,20 +190,28 @@ class _Run:
     def _orders(
         self, schedule: int, chosen: Sequence[int] | None
     ) -> tuple[npt.NDArray[np.uint32] | None, tuple[int, ...]]:
-        """Return the order of CTAs (None: all, by number) and of warps; chosen CTAs run in their order among all."""
+        """Return the order of CTAs (None: all, by number) and of warps; chosen CTAs run in their order among all.
+
+        The CTAs of a cluster follow each other, and run if one of them is chosen.
+        """
         warps = list(range(self.warps))
-        if not schedule and chosen is None:
+        together = math.prod(self.cluster)
+        if not schedule and chosen is None and together == 1:
             return None, tuple(warps)
-        ctas = list(range(self.ctas))
+        clusters = list(range(self.ctas // together))
         if schedule:
             shuffler = random.Random(schedule)
-            shuffler.shuffle(ctas)
+            shuffler.shuffle(clusters)
             shuffler.shuffle(warps)
         if chosen is not None:
             wanted = frozenset(chosen)
-            if not wanted or not wanted <= frozenset(ctas):
+            if not wanted or not wanted <= frozenset(range(self.ctas)):
                 raise LaunchError(f"the CTAs to run must be among the {self.ctas} CTAs of grid {self.launch.grid}")
-            ctas = [cta for cta in ctas if cta in wanted]
+            kept = {cluster_with(self.launch.grid, self.cluster, cta) for cta in wanted}
+            clusters = [number for number in clusters if number in kept]
+        ctas = clusters
+        if together > 1:
+            ctas = [cta for number in clusters for cta in members(self.launch.grid, self.cluster, number)]
         return np.array(ctas, np.uint32), tuple(warps)
 
     def _drive(self, ring: list[Worker], failures: list[BaseException]) -> None:
@@ -207,22 +220,23 @@ class _Run:
         try:
             while (status := records.entry(ring[0].record.ctypes.data)) == c.NEED_DIVERGENT:
                 records.use_divergent(ring, *self.program.divergent())
-            if status == c.STOPPED and read_field(ring[0].record, c.WORKER_BUSY):
-                self.stopped.append(read_field(ring[0].record, c.WORKER_CTA))  # or else another thread's CTA ended it
+            busy = next((worker for worker in ring if read_field(worker.record, c.WORKER_BUSY)), None)
+            if status == c.STOPPED and busy is not None:
+                self.stopped.append(read_field(busy.record, c.WORKER_CTA))  # or else another thread's CTA ended it
         except BaseException as error:
             failures.append(error)
 
     def _in_time(self) -> npt.NDArray[np.bool_] | None:
         """Return whether each CTA counts, by its number: of a stopped launch, those up to the first that stopped it.
 
-        CTAs start in order and run to their end, so all before that one did; which of the others ran as well depends on
-        the number of threads. None: all of them count.
+        CTAs start in order and run to their end, those of a cluster together, so all before that one did; which of the
+        others ran as well depends on the number of threads. None: all of them count.
         """
         if not self.stopped or self.plan.ordered:
             return None
         position = np.zeros(self.ctas, np.int64)
         ran = np.arange(self.ctas) if self.order is None else self.order
-        position[ran] = np.arange(len(ran))
+        position[ran] = np.arange(len(ran)) // math.prod(self.cluster)
         return np.asarray(position <= position[self.stopped].min())
 
     def _places(self) -> Places:

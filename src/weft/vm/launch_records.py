@@ -7,6 +7,7 @@ kernel and shape copies it back and sets what differs: the parameters, the order
 
 import ctypes
 import functools
+import math
 import operator
 import threading
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,8 @@ class Shape:
     """When bulk copies are carried out."""
     registers: int = 0
     """Of each thread when a CTA starts; 0: `setmaxnreg` has no effect."""
+    cluster: Dim3 = (1, 1, 1)
+    """CTAs of a cluster in x, y and z; `places` has entire clusters."""
 
     @property
     def warps(self) -> int:
@@ -191,8 +194,14 @@ class Records:
         board = sparse_zeros(max(self.watch.board_bytes(memory), 64))  # committed when it is touched
         self.watch.prepare_board(board, memory)
         self.boards.append(board)
-        for worker, following in zip(ring, (*ring[1:], ring[0]), strict=True):
+        size = math.prod(self.shape.cluster)
+        peers = np.array([worker.record.ctypes.data for worker in ring], np.uint64)
+        ring[0].kept.append(peers)
+        for number, (worker, following) in enumerate(zip(ring, (*ring[1:], ring[0]), strict=True)):
             own = {
+                c.WORKER_RANK: number % size,
+                c.WORKER_CLUSTER: size,
+                c.WORKER_PEERS: peers[number // size * size :].ctypes.data,
                 c.WORKER_NEXT: following.record.ctypes.data,
                 c.WORKER_RING: len(ring),
                 c.WORKER_SLICE: SLICE if len(ring) == 1 else SLICE_TOGETHER,
@@ -228,7 +237,7 @@ class Records:
         frames, local = worker.frames, worker.local
         local_written = _buffer(local.nbytes if watch.keeps_written and layout.local_bytes > LOCAL_START else 0)
         queues = aligned_bytes(max(copies * COPY_BYTES * shape.warps, 64))
-        copies_in_bulk = BULK_CAPACITY if any(name.startswith("bulk.") for name in plan.imports) else 0
+        copies_in_bulk = BULK_CAPACITY if any(name.startswith(("bulk.", "multicast.")) for name in plan.imports) else 0
         bulk = aligned_bytes(max(copies_in_bulk * ENTRY_BYTES, 64))
         grouped = any(name.startswith(("warpgroup.", "registers.")) for name in plan.imports)
         steps = _buffer(ring_bytes(shape.warps) if grouped else 0)
@@ -278,6 +287,7 @@ class Records:
             c.WARP_PARAM_BYTES: plan.param_bytes,
             c.WARP_LOCAL_LIMIT: layout.local_bytes,
             c.WARP_WORKER: worker.record.ctypes.data,
+            c.WARP_HOME: worker.record.ctypes.data,
             c.WARP_COPY_CAPACITY: copies,
             c.WARP_COUNT: shape.warps,
             c.WARP_NSMID: shape.sms,
@@ -293,6 +303,7 @@ class Records:
         worker.warps[:] = _placed_threads(shape.grid, shape.block)
         rows = worker.warps.reshape(shape.warps, c.WARP_BYTES)
         fill(rows, same_for_all)
+        rows.view(np.uint32)[:, c.WARP_CLUSTER.at // 4 :][:, :3] = shape.cluster
         for where, values in own.items():
             rows.view(np.uint64)[:, where.at // 8] = values
         return worker

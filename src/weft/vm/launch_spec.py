@@ -26,6 +26,8 @@ class LaunchSpec:
     """Whether `setmaxnreg` has no effect, because ptxas ignored it."""
     sms: int = 1
     """Multiprocessors of the GPU."""
+    cluster: Dim3 = (0, 0, 0)
+    """CTAs per cluster in x, y and z, as the launch asks for them; zeros: as the kernel requires, or one."""
 
 
 def pool_registers(launch: LaunchSpec, bounded: bool) -> int:

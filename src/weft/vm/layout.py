@@ -7,7 +7,7 @@ from types import MappingProxyType
 from weft.core.errors import LaunchError, Unsupported
 from weft.core.records import SharedSymbol
 from weft.ptx.isa.facts import is_later
-from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
+from weft.ptx.module import Function, Instruction, LabelDef, Module, Special, Sym, Variable
 
 from .memory import LOCAL_START, SHARED_START, GlobalMemory
 
@@ -105,6 +105,10 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
         shared = _align(shared, BANK_ROW)
         symbols[RESERVED.name] = Placed(RESERVED.name, "shared", shared, RESERVED.size_bytes)
         shared += RESERVED.size_bytes + gap_behind(RESERVED.size_bytes)
+    if any(_is_cluster_barrier(item) for function in module.functions.values() for item in function.body):
+        shared = _align(shared, 8)
+        symbols[CLUSTER_BARRIER.name] = Placed(CLUSTER_BARRIER.name, "shared", shared, 0)
+        shared += CLUSTER_BARRIER.size_bytes
     aligned = max([16, *(variable.align for variable in dynamic)])
     shared += (_align(packed, aligned) - shared) % period
     for variable in dynamic:
@@ -120,6 +124,15 @@ RESERVED = Variable("the shared memory of cooperative groups", "shared", "b8", B
 """The part of shared memory that the driver reserves in front of the kernel's; groups of several warps synchronise and
 communicate there. Here it follows the kernel's arrays, and exists only in modules that ask where it is. It is zero when
 a CTA begins, and the size of the kernel's shared memory does not include it."""
+
+
+CLUSTER_BARRIER = Variable("the barrier of the cluster", "shared", "b64", 8, 1)
+"""A word at which watchers see arrivals and waits (`runtime/cluster.py`). Kernels with such a barrier have it, and no
+access may touch it."""
+
+
+def _is_cluster_barrier(item: Instruction | LabelDef) -> bool:
+    return isinstance(item, Instruction) and item.facts.group == "cluster"
 
 
 def place_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:

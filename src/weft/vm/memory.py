@@ -11,7 +11,6 @@ while, so that a pointer kept from an earlier launch does not reach another buff
 
 import mmap
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import takewhile
@@ -30,6 +29,7 @@ from .buffers import miss as miss
 from .buffers import shown_name as shown_name
 from .host_memory import SPARSE_BYTES, aligned_bytes, sparse_zeros
 from .host_memory import Bytes as Bytes
+from .quarantine import Quarantine
 
 GLOBAL_BASE = 0x7000_0000_0000
 SHARED_BASE = 0x0100_0000_0000
@@ -104,10 +104,8 @@ class GlobalMemory:
         self._unused_numbers: list[int] = []
         self._gaps: list[tuple[int, int]] = []
         """Places below `used` that can be used again: start and end, in order, none next to another."""
-        self._quarantine: deque[PlacedBuffer] = deque()
+        self._quarantine = Quarantine()
         """Freed buffers whose place is not used again yet, oldest first."""
-        self._quarantined = 0
-        """Bytes of their places."""
         self._withdrawn: dict[int, tuple[int, PlacedBuffer]] = {}
         """Address → number and place of a buffer that kernels must not reach for now."""
         self.heap_bytes = HEAP_BYTES
@@ -156,7 +154,7 @@ class GlobalMemory:
             self.restore(address)
         gone = self._free(self._number_at(address), "")
         limit = len(self.arena) // QUARANTINE_PART
-        while self._quarantined > limit or len(self._quarantine) > QUARANTINE_COUNT:
+        while self._quarantine.size_bytes > limit or len(self._quarantine) > QUARANTINE_COUNT:
             self._reuse_oldest()
         return gone
 
@@ -233,10 +231,7 @@ class GlobalMemory:
 
     def rewind(self) -> None:
         """Use the places of freed buffers again: before a permanent buffer is placed, or when they add up."""
-        places = [*self._gaps, *((placed.low, placed.high) for placed in self._quarantine)]
-        self._quarantine.clear()
-        self._quarantined = 0
-        self._set_gaps(places)
+        self._set_gaps([*self._gaps, *self._quarantine.pop_all()])
 
     def _set_gaps(self, places: Iterable[tuple[int, int]]) -> None:
         """Use these places again, all at once: there may be thousands."""
@@ -324,7 +319,6 @@ class GlobalMemory:
         start = gone.address - GLOBAL_BASE
         self._unused_numbers.append(number)
         self._quarantine.append(replace(placed, buffer=gone))
-        self._quarantined += placed.high - placed.low
         if self.discard is not None and gone.size_bytes >= DISCARD_BYTES:
             first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
             last = (start + gone.size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -333,9 +327,7 @@ class GlobalMemory:
 
     def _reuse_oldest(self) -> None:
         """End the quarantine of one place."""
-        placed = self._quarantine.popleft()
-        low, high = placed.low, placed.high
-        self._quarantined -= high - low
+        low, high = self._quarantine.pop_oldest()
         at = bisect_left(self._gaps, (low, high))
         if at < len(self._gaps) and self._gaps[at][0] == high:
             high = self._gaps.pop(at)[1]
@@ -379,7 +371,10 @@ class GlobalMemory:
 
     def freed_owner(self, address: int) -> Allocation | None:
         """Return the freed or withdrawn buffer that contained `address`, until its place is used again."""
-        for placed in (*reversed(self._quarantine), *(placed for _, placed in self._withdrawn.values())):
+        gone = self._quarantine.owner(address)
+        if gone is not None:
+            return gone
+        for _, placed in self._withdrawn.values():
             if 0 <= address - placed.buffer.address < placed.buffer.size_bytes:
                 return placed.buffer
         return self.heap.freed_owner(address) if self.heap is not None else None

@@ -16,6 +16,7 @@ from weft.ptx.passes.find_waits import asks_others
 from weft.ptx.passes.kernel_passes import KernelPasses
 
 from . import jit
+from .clusters import maps_generic
 from .device_functions import order_shows, uses_heap
 from .emit.divergent import Divergent
 from .emit.in_step import InStep, resume_points
@@ -55,6 +56,10 @@ class Plan:
     """Registers that code touches while a product may use them."""
     bounds_registers: bool
     """Whether a directive tells ptxas how many registers a thread has at the start (`Function.bounds_registers`)."""
+    cluster: Dim3
+    """CTAs per cluster that the kernel requires; zeros: none."""
+    explicit_cluster: bool
+    """Whether it must be launched with a cluster."""
     max_threads: int
     ptx_digest: str
 
@@ -199,6 +204,7 @@ class ProgramSource:
             _reads_clock(passes.inlined),
             passes.hidden_nans,
             passes.repeats,
+            maps_generic(passes.inlined),
             layout,
             self.mode,
             self.arch,
@@ -308,6 +314,8 @@ def _emit(source: ProgramSource) -> tuple[Plan, str]:
         names_regions=any(item.pragma for item in source.inlined.body if isinstance(item, Instruction)),
         in_flight=source.passes.in_flight,
         bounds_registers=function.bounds_registers,
+        cluster=function.cluster,
+        explicit_cluster="explicitcluster" in function.directives,
         max_threads=limit,
         ptx_digest=_digest(source.text or ""),
     )
@@ -353,7 +361,7 @@ def _from_json(fields: dict[str, object]) -> Plan:
         moved = tuple((at, Sym(name, offset)) for at, name, offset in variable.pop("relocations"))
         init = bytes.fromhex(variable.pop("init"))
         placed_variables.append(Variable(**variable, init=init, relocations=moved))
-    for name in ("block_sizes", "chain_sizes", "imports"):
+    for name in ("block_sizes", "chain_sizes", "imports", "cluster"):
         data[name] = tuple(data[name])  # type: ignore[arg-type]
     data["in_flight"] = tuple(InFlight(**each) for each in data["in_flight"])  # type: ignore[attr-defined]
     data["params"] = tuple((name, at, size) for name, at, size in data["params"])  # type: ignore[attr-defined]

@@ -79,3 +79,25 @@ def read(address, count):
 def launch(function, grid, block, *values):
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
     return code("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, None, pointers, None)
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("numbers", ctypes.c_uint32 * 16))
+
+
+class _Configuration(ctypes.Structure):
+    _fields_ = (
+        ("shape", ctypes.c_uint32 * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint32),
+    )
+
+
+def launch_with(attribute, numbers, function, grid, block, *arguments, stream=None):
+    """Return the driver's code of a launch with one attribute."""
+    given = _Attribute(attribute, 0, (ctypes.c_uint32 * 16)(*numbers))
+    shape = (ctypes.c_uint32 * 7)(grid, 1, 1, block, 1, 1, 0)
+    configuration = _Configuration(shape, stream, ctypes.pointer(given), 1)
+    pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
+    return code("cuLaunchKernelEx", ctypes.byref(configuration), function, pointers, None)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from driver_api import PTX, allocate, call, code, load, start
+from driver_api import PTX, allocate, call, code, launch_with, load, start
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 
@@ -46,24 +46,8 @@ def cubin():
 
 
 def attribute():
-    class Attribute(ctypes.Structure):
-        _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("numbers", ctypes.c_uint32 * 16))
-
-    class Configuration(ctypes.Structure):
-        _fields_ = (
-            ("shape", ctypes.c_uint32 * 7),
-            ("stream", ctypes.c_void_p),
-            ("attributes", ctypes.POINTER(Attribute)),
-            ("count", ctypes.c_uint32),
-        )
-
     _, function = load(PTX.encode(), "scale")
-    cluster = Attribute(4, 0, (ctypes.c_uint32 * 16)(2, 1, 1))
-    shape = (ctypes.c_uint32 * 7)(2, 1, 1, 32, 1, 1, 0)
-    given = Configuration(shape, None, ctypes.pointer(cluster), 1)
-    x, n = allocate(4), ctypes.c_uint32(1)
-    pointers = (ctypes.c_void_p * 2)(ctypes.addressof(x), ctypes.addressof(n))
-    return code("cuLaunchKernelEx", ctypes.byref(given), function, pointers, None)
+    return launch_with(12, (), function, 2, 32, allocate(4), ctypes.c_uint32(1))
 
 
 def lto():

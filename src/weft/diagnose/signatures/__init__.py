@@ -10,11 +10,11 @@ from weft.diagnose.records import Case, Signature
 
 from .checkers import missing_barrier, region_overlap, stored_twice, uninitialised
 from .degenerate import all_zeros, nan_from_empty_tile, no_maximum, uniform_weights
-from .factors import l_too_large, lse_form, output_factor, score_factor
+from .factors import l_lacks_keys, l_too_large, lse_form, output_factor, score_factor
 from .known_wrong import wrong_implementation
 from .lanes import inner_columns, lane_owns_row
 from .launch import define_not_compiled, launch_never_happened, never_written
-from .layout import columns_moved, k_not_transposed, rows_moved, v_transposed, wrong_kv_head
+from .layout import columns_moved, k_not_transposed, mixed_rows, rows_moved, v_transposed, wrong_kv_head
 from .masks import masked_with_zero, wrong_mask
 from .misread import keys_skipped, misread_codes, misread_input
 from .online import rescale_of_u, slipped
@@ -53,12 +53,14 @@ SIGNATURES: tuple[Recogniser, ...] = (
     wrong_mask,
     masked_with_zero,
     l_too_large,
+    l_lacks_keys,
     output_factor,
     rescale_of_u,
     slipped,
     wrong_merge,
     partial_offsets,
     v_transposed,
+    mixed_rows,
     rows_moved,
     columns_moved,
     lse_form,
@@ -118,6 +120,7 @@ NAMES: tuple[str, ...] = (
     "double_counted_split",
     "unweighted_merge",
     "partial_offsets",
+    "mixed_rows",
     "rows_moved",
     "columns_moved",
     "heads_swapped",

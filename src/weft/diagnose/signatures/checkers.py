@@ -17,7 +17,7 @@ from .evidence import EXPLAINED, Bools, has_fact, remaining, score_unit
 from .lines import outermost, writer_of
 
 INPUTS = ("q", "k", "v")
-RACES = ("R101", "R102", "R103", "R104", "R105")
+RACES = ("R101", "R102", "R103", "R104", "R105", "R107", "R108", "R109")
 FEW = 8
 """Fewer equal values than this may be a coincidence."""
 

@@ -92,11 +92,19 @@ def _log_sum(peak: Array, out: Output) -> Array:
 def all_zeros(case: Case) -> Signature | None:
     """O is 0 everywhere, though it should not be."""
     out = output_of(case)
-    if out is None or out.o.any() or not out.right.any():
+    if out is None or out.o.any() or not out.right.any() or _was_accumulated(case):
         return None
     message = f"all {out.o.size} elements of O are 0: nothing was accumulated, or the wrong buffer was stored"
     cure = "check what the store of O reads: an accumulator that is never written, a loop without a tile, P = 0"
     return Signature("all_zeros", message, cure, 0.9)
+
+
+def _was_accumulated(case: Case) -> bool:
+    """Whether sums of P·V other than 0 were observed, and an earlier stage than O is the first wrong one."""
+    first, taps = case.divergence, case.taps
+    if first is None or taps is None or first.stage in ("o", "lse"):
+        return False
+    return any(tap.values[tap.observed].any() for (stage, _), tap in taps.taps.items() if stage == "u")
 
 
 def uniform_weights(case: Case) -> Signature | None:

@@ -29,6 +29,7 @@ MOST_ROWS = 32
 """Rows of a head that are used to fit a factor."""
 
 SUM_ONCE = "sum the same P that is multiplied with V"
+SCALED = "check the factors with which l is rescaled or parts of it are merged"
 SCALE_ONCE = "scale the scores once: in Q, in K or in the exponent, not in two of them"
 
 
@@ -230,9 +231,11 @@ def l_too_large(case: Case) -> Signature | None:
             f"{first.name} is {factor:.4g} times the right value everywhere, so O is {1 / factor:.4g} times the right O"
         )
         name = "l_too_large" if factor > 1 else "l_too_small"
-        place = times(case, Kind.P, factor) or first_line(case, "add", Kind.P)
+        # After right tiles, the line that adds weights is right: the sum is wrong where it is scaled or merged.
+        later = bool(first.tile)
+        place = times(case, Kind.P, factor) or (None if later else first_line(case, "add", Kind.P))
         left = remaining(actual, factor * expected, expected)
-        return Signature(name, message, SUM_ONCE, 0.96, 1 - left, place=place)
+        return Signature(name, message, SCALED if later else SUM_ONCE, 0.96, 1 - left, place=place)
     beyond = _keys_beyond_the_end(case)
     if beyond is not None:
         message = (
@@ -247,6 +250,17 @@ def l_too_large(case: Case) -> Signature | None:
         message = f"{first.name} is {wrong.min():.4g} to {wrong.max():.4g} times the right value in rows {rows}"
         return Signature("l_too_large", message, "sum each weight once, and rescale l by exp(m_old - m_new)", 0.6)
     return None
+
+
+def l_lacks_keys(case: Case) -> Signature | None:
+    """O is divided by an l that holds only some of the keys in U: the sums of lanes or warps were not all added."""
+    facts = case.taps.facts if case.taps is not None else ()
+    fact = next((fact for fact in facts if fact.code == "few_keys_in_l"), None)
+    first = case.divergence
+    if fact is None or case.verdict.passed or (first is not None and first.stage not in ("l", "o", "lse")):
+        return None
+    cure = "add the sums of all lanes and warps that share a row before O is divided by l"
+    return Signature("l_too_small", fact.message, cure, 0.97, place=fact.place, stage="l")
 
 
 def _keys_beyond_the_end(case: Case) -> int | None:

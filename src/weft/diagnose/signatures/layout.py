@@ -62,6 +62,20 @@ def _transposed(k: Array) -> Iterator[tuple[Array, str]]:
         yield split.reshape(padded.shape)[:, :, :skv], f"read transposed in blocks of {size} × {size}"
 
 
+def mixed_rows(case: Case) -> Signature | None:
+    """Values of two query rows are combined, and no stage before is wrong: an operand is in another row's place."""
+    facts = case.taps.facts if case.taps is not None else ()
+    fact = next((fact for fact in facts if fact.code == "mixed_rows"), None)
+    first = case.divergence
+    earlier = first is not None and first.stage not in ("o", "lse")
+    strays = any(finding.code in ("M101", "M104") for finding in case.findings)  # then the index is the mistake
+    if fact is None or fact.place is None or case.verdict.passed or earlier or strays:
+        return None
+    message = fact.message.split("; ")[0]
+    cure = "check which row each lane and register of this operation holds: operands of one row belong together"
+    return Signature("mixed_rows", message, cure, 0.93, place=fact.place)
+
+
 def v_transposed(case: Case) -> Signature | None:
     """V is read with rows and columns exchanged."""
     out = output_of(case)

@@ -213,7 +213,7 @@ static int set_attribute(int attribute, int value, struct handle *handle) {
     if (attribute == MAX_DYNAMIC_SHARED && (value < 0 || value > most)) return INVALID_VALUE;
     if (attribute == CARVEOUT && (value < -1 || value > 100)) return INVALID_VALUE;
     if (attribute < MAX_DYNAMIC_SHARED || attribute >= ATTRIBUTES) return INVALID_VALUE;
-    if (attribute > CARVEOUT && attribute < 14 && value) return refuse("cuFuncSetAttribute", "a kernel's cluster size: clusters are not supported");
+    if (attribute > CARVEOUT && attribute < 14 && value) return refuse("cuFuncSetAttribute", "a kernel's cluster size: give it at the launch, by cuLaunchKernelEx");
     function->attributes[attribute] = value;
     return SUCCESS;
 }

@@ -339,8 +339,11 @@ EXPORT int cuGraphKernelNodeSetAttribute(struct handle *node, int attribute, con
     CALL(INITIALISED, node, attribute, value);
     struct kernel_work *kernel = kernel_of(node);
     if (!kernel || !value || attribute < 1 || attribute > ATTRIBUTE_LAST) RETURN(INVALID_VALUE);
-    if (attribute == ATTRIBUTE_CLUSTER && value[0] * value[1] * value[2] > 1)
-        RETURN(refuse("cuGraphKernelNodeSetAttribute", "a node's cluster size: the virtual GPU has no clusters"));
+    if (attribute == ATTRIBUTE_CLUSTER) {
+        for (int axis = 0; axis < 3; axis++)
+            if (value[axis] < 1 || value[axis] > 16) RETURN(INVALID_CLUSTER_SIZE);
+        kernel->cluster = (unsigned)value[0] | (unsigned)value[1] << 8 | (unsigned)value[2] << 16;
+    }
     if (attribute == ATTRIBUTE_COOPERATIVE) kernel->cooperative = *value != 0;
     if (attribute == ATTRIBUTE_PRIORITY) kernel->priority = *value;
     RETURN(SUCCESS);

@@ -52,7 +52,7 @@ static int kernel_work(struct work *work, const struct kernel_parameters *given,
     uint8_t *block = calloc(1, facts->parameter_bytes + 1);
     if (!block) return OUT_OF_MEMORY;
     code = pack_arguments(facts, given->parameters, given->extra, block);
-    *work = (struct work){.type = KERNEL, .kernel = {function, function->id, facts->parameter_bytes, given->shape, 0, 0, 0, device_number(), block, NULL}};
+    *work = (struct work){.type = KERNEL, .kernel = {function, function->id, facts->parameter_bytes, given->shape, 0, 0, 0, 0, device_number(), block, NULL}};
     if (code != SUCCESS) free(block);
     return code;
 }

@@ -51,7 +51,7 @@ int run_kernel(const struct kernel_work *kernel) {
     struct request request = {
         .kind = LAUNCH,
         .argument = {kernel->function->id, shape->grid[0], shape->grid[1], shape->grid[2], shape->block[0] | (uint64_t)shape->block[1] << 32,
-                     shape->block[2], shape->shared, (uint64_t)kernel->cooperative | (uint64_t)kernel->device << 32},
+                     shape->block[2] | (uint64_t)kernel->cluster << 32, shape->shared, (uint64_t)kernel->cooperative | (uint64_t)kernel->device << 32},
         .blob_bytes = kernel->bytes,
     };
     before_launch();
@@ -67,8 +67,12 @@ int run_kernel(const struct kernel_work *kernel) {
     return (int)answer.code;
 }
 
-static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, int cooperative,
-                  int programmatic) {
+struct manner {
+    int cooperative, programmatic;
+    unsigned cluster;
+};
+
+static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, struct manner manner) {
     if (fault()) return fault();
     int code = check_kernel(handle, shape);
     if (code == SUCCESS && !runs_on(handle, device_number())) code = INVALID_HANDLE;
@@ -79,7 +83,7 @@ static int launch(struct handle *handle, const struct shape *shape, struct handl
     memset(block, 0, function->parameter_bytes < sizeof small ? sizeof small : function->parameter_bytes);
     code = pack_arguments(function, parameters, extra, block);
     if (code == SUCCESS) {
-        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, cooperative, 0, programmatic, device_number(), block, NULL}};
+        struct work work = {.type = KERNEL, .kernel = {handle, handle->id, function->parameter_bytes, *shape, manner.cooperative, 0, manner.programmatic, manner.cluster, device_number(), block, NULL}};
         code = submit(stream, &work);
     }
     if (block != small) free(block);
@@ -90,14 +94,14 @@ EXPORT int cuLaunchKernel(struct handle *function, unsigned gx, unsigned gy, uns
                           struct handle *stream, void **parameters, void **extra) {
     CALL(CURRENT, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
     struct shape shape = {{gx, gy, gz}, {bx, by, bz}, shared};
-    RETURN(launch(function, &shape, stream, parameters, extra, 0, 0));
+    RETURN(launch(function, &shape, stream, parameters, extra, (struct manner){0}));
 }
 
 EXPORT int cuLaunchCooperativeKernel(struct handle *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                                      unsigned shared, struct handle *stream, void **parameters) {
     CALL(CURRENT, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
     struct shape shape = {{gx, gy, gz}, {bx, by, bz}, shared};
-    RETURN(launch(function, &shape, stream, parameters, NULL, 1, 0));
+    RETURN(launch(function, &shape, stream, parameters, NULL, (struct manner){.cooperative = 1}));
 }
 
 /* ---- launches with attributes ---- */
@@ -118,13 +122,10 @@ struct configuration {
     unsigned count;
 };
 
-enum { COOPERATIVE = 2, CLUSTER = 4, PROGRAMMATIC_SERIALISATION = 6, PROGRAMMATIC_EVENT, PREFERRED_CLUSTER = 11, COMPLETION_EVENT = 12, DEVICE_UPDATABLE = 13, LAST_KNOWN = 14 };
+enum { COOPERATIVE = 2, CLUSTER = 4, PROGRAMMATIC_SERIALISATION = 6, PROGRAMMATIC_EVENT, COMPLETION_EVENT = 12, DEVICE_UPDATABLE = 13, LAST_KNOWN = 14 };
 
 static const char *refused(const struct attribute *attribute) {
-    const unsigned *n = attribute->value.numbers;
     switch (attribute->id) {
-    case CLUSTER:
-    case PREFERRED_CLUSTER: return n[0] * n[1] * n[2] > 1 ? "the launch attribute for clusters: the virtual GPU has none" : NULL;
     case PROGRAMMATIC_EVENT: return "the launch attribute CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT";
     case COMPLETION_EVENT: return "the launch attribute CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT";
     case DEVICE_UPDATABLE: return "the launch attribute CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE";
@@ -135,15 +136,20 @@ static const char *refused(const struct attribute *attribute) {
 EXPORT int cuLaunchKernelEx(const struct configuration *given, struct handle *function, void **parameters, void **extra) {
     CALL(CURRENT, given, function, parameters, extra);
     if (!given || (given->count && !given->attributes)) RETURN(INVALID_VALUE);
-    int cooperative = 0, programmatic = 0;
+    struct manner manner = {0};
     for (unsigned i = 0; i < given->count; i++) { /* the others change no result: policies, priority, serialisation */
         const struct attribute *attribute = &given->attributes[i];
         const char *why = refused(attribute);
         if (why) RETURN(refuse("cuLaunchKernelEx", why));
-        if (attribute->id == COOPERATIVE) cooperative = attribute->value.numbers[0] != 0;
-        if (attribute->id == PROGRAMMATIC_SERIALISATION) programmatic = attribute->value.numbers[0] != 0;
+        const unsigned *n = attribute->value.numbers;
+        if (attribute->id == COOPERATIVE) manner.cooperative = n[0] != 0;
+        if (attribute->id == PROGRAMMATIC_SERIALISATION) manner.programmatic = n[0] != 0;
+        if (attribute->id == CLUSTER) { /* a preferred cluster changes only how CTAs are placed */
+            if (n[0] > 16 || n[1] > 16 || n[2] > 16) RETURN(INVALID_CLUSTER_SIZE);
+            manner.cluster = n[0] | n[1] << 8 | n[2] << 16;
+        }
     }
-    RETURN(launch(function, &given->shape, given->stream, parameters, extra, cooperative, programmatic));
+    RETURN(launch(function, &given->shape, given->stream, parameters, extra, manner));
 }
 
 /* ---- occupancy: the server's model of the chip ---- */

@@ -18,6 +18,7 @@ struct kernel_work {
     size_t bytes; /* of the arguments */
     struct shape shape;
     int cooperative, priority, programmatic;
+    unsigned cluster; /* CTAs per cluster: x, y and z, a byte each; 0: as the kernel requires */
     int device; /* on which it runs */
     uint8_t *arguments; /* one block of parameters */
     void **pointers;    /* into it, one per parameter: of a node whose parameters were asked for */

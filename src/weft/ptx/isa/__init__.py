@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from .bits import ROWS as BITS
 from .bulk import ROWS as BULK
+from .cluster import ROWS as CLUSTER
 from .compare import ROWS as COMPARE
 from .control import ROWS as CONTROL
 from .convert import ROWS as CONVERT
@@ -32,6 +33,7 @@ ROWS: tuple[Form, ...] = (
     *MATRIX,
     *WGMMA,
     *BULK,
+    *CLUSTER,
 )
 _BY_NAME: dict[str, list[Form]] = {}
 for _row in ROWS:

@@ -1,4 +1,4 @@
-"""Bulk copies, tensor copies and tensor maps (PTX ISA 9.7.9.25.4 to 9.7.9.28): the forms of one CTA, and of tiles.
+"""Bulk copies, tensor copies and tensor maps (PTX ISA 9.7.9.25.4 to 9.7.9.28): runs of bytes, and tiles.
 
 `*coordinates` is inside the brackets of the address before it: `[map, {c0, c1}]`.
 """
@@ -45,7 +45,7 @@ _settle = partial(form, "bulk", Facts(settles="bulk", target="sm_90"))
 _FIELD = Facts(accesses=(Access("store", "a", "tile", holds="tensor map"),), target="sm_90a+")
 _replace = partial(form, "bulk", _FIELD, "9.7.9.28")
 _HANDS_OVER = (Access("store", "dst", 128, holds="tensor map"), Access("load", "src", 128, holds="tensor map"))
-_hand_over = partial(form, "bulk", Facts(accesses=_HANDS_OVER, target="sm_90"), "9.7.13.15.18")
+_hand_over = partial(form, "bulk", Facts(accesses=_HANDS_OVER, fences_map="release", target="sm_90"), "9.7.13.15.18")
 
 _NEAR = "shared::cta shared::cluster"
 _DIMS = "1d 2d 3d 4d 5d"
@@ -53,12 +53,15 @@ _OPS = {"and": "b32 b64", "or": "b32 b64", "xor": "b32 b64", "inc": "u32", "dec"
         "min": "u32 s32 u64 s64", "max": "u32 s32 u64 s64"}  # fmt: skip
 _HINT = "{.L2::cache_hint}"
 _SIGNAL = "mbarrier::complete_tx::bytes"
+_TO_ALL = "multicast::cluster"
 _TILES = "tensor.dim.space.global"
 _AWAY = "tensor.dim.global.shared::cta"
 _PLACE = {"space": "global shared::cta"}
 
 ROWS: tuple[Form, ...] = (
     _load(f"cp.async.bulk.space.global.{_SIGNAL}{_HINT} [dst], [src], size:u32, [mbar]; cache:b64", space=_NEAR),
+    _load(f"cp.async.bulk.space.global.{_SIGNAL}.{_TO_ALL}{_HINT} [dst], [src], size:u32, [mbar], ctas:u16; cache:b64",
+       space="shared::cluster"),
     _store(f"cp.async.bulk.global.shared::cta.bulk_group{_HINT} [dst], [src], size:u32; cache:b64"),
     _prefetch(f"cp.async.bulk.prefetch.L2.global{_HINT} [src], size:u32; cache:b64"),
     *(_reduce(f"cp.reduce.async.bulk.global.shared::cta.bulk_group{_HINT}.{op}.type [dst], [src], size:u32; cache:b64",
@@ -67,6 +70,8 @@ ROWS: tuple[Form, ...] = (
        "cache:b64", type="f16 bf16"),
     _tile_load(f"cp.async.bulk.{_TILES}{{.tile}}.{_SIGNAL}{_HINT} [dst], [map], *coordinates:s32, [mbar]; cache:b64",
        space=_NEAR, dim=_DIMS),
+    _tile_load(f"cp.async.bulk.{_TILES}{{.tile}}.{_SIGNAL}.{_TO_ALL}{_HINT} [dst], [map], *coordinates:s32, [mbar], "
+       "ctas:u16; cache:b64", space="shared::cluster", dim=_DIMS),
     form("bulk", _GATHERS, "9.7.9.25.5.2", f"cp.async.bulk.tensor.2d.space.global.tile::gather4.{_SIGNAL}{_HINT} "
        "[dst], [map], *coordinates:s32, [mbar]; cache:b64", space=_NEAR),
     _tile_store(f"cp.async.bulk.{_AWAY}{{.tile}}.bulk_group{_HINT} [map], *coordinates:s32, [src]; cache:b64",

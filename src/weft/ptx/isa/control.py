@@ -17,7 +17,7 @@ def _to(control: Control, section: str, text: str) -> Form:
 GRANTED = form(
     "control", replace(_REGISTERS, result="lane"), "9.7.19.6", "setmaxnreg.inc.sync.aligned.u32 p:pred, count"
 )
-"""Not in the manual: it returns whether there were enough registers (`passes/wait_for_registers.py`)."""
+"""Not in the manual: it returns whether there were enough registers (`passes/give_way.py`)."""
 
 ROWS: tuple[Form, ...] = (
     _to("jump", "9.7.12.3", "bra{.uni} @target"),

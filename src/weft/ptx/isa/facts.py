@@ -10,7 +10,7 @@ from typing import Literal
 
 Control = Literal["", "jump", "table", "call", "return", "exit", "trap"]
 """Where control goes: to a label, to one of a table, into a function and back, out of it, out of the kernel."""
-Group = Literal["", "warp", "cta"]
+Group = Literal["", "warp", "cta", "cluster"]
 Result = Literal["operands", "lane", "members", "executing"]
 Verb = Literal["load", "store", "atomic", "prefetch"]
 Queue = Literal["", "cp.async", "bulk"]
@@ -80,6 +80,13 @@ class Facts:
     """How its access orders others if no modifier `.order` says so."""
     fences: bool = False
     """Whether it orders the accesses before it and after it: a fence or a barrier."""
+    fences_inits: bool = False
+    """Whether a relaxed arrival at the barrier of the cluster publishes the mbarriers that were initialised before."""
+    fences_async: bool = False
+    """Whether it orders accesses of shared memory by threads before those of bulk copies and products of a warpgroup:
+    fence.proxy.async, unless it is only for global memory."""
+    fences_map: Literal["", "release", "acquire"] = ""
+    """What it does for tensor maps that the kernel changes: it releases what was written, or acquires one map."""
     starts: Queue = ""
     """The kind of asynchronous operation that it starts: its accesses happen later."""
     settles: Queue = ""
@@ -100,6 +107,8 @@ class Facts:
     closes a group of them, or waits for groups."""
     registers: bool = False
     """Whether it changes the number of registers of its warps."""
+    maps: bool = False
+    """Whether it makes the address of a place in another CTA of the cluster."""
     updates: tuple[str, ...] = ()
     """The written operands that are read, too."""
     reads_carry: bool = False
@@ -143,10 +152,15 @@ class Facts:
         return any(access.holds == "mbarrier" for access in self.accesses)
 
     @property
+    def counts(self) -> bool:
+        """Whether threads arrive by it, or wait for arrivals: at an mbarrier, or at the barrier of a cluster."""
+        return self.is_mbarrier or self.group == "cluster"
+
+    @property
     def for_each_lane(self) -> bool:
         """Whether each lane must execute it, although all operands may be the same: it has effects, or the result
         depends on the lane."""
-        effects = self.writes_memory or self.starts or self.settles or self.control == "call"
+        effects = self.writes_memory or self.starts or self.settles or self.fences_map or self.control == "call"
         return self.result == "lane" or bool(effects)
 
     def first_target(self, mods: Mapping[str, str], *, complete: bool = False) -> str:
@@ -155,7 +169,8 @@ class Facts:
         `complete`: the instruction has all optional operands of its row.
         """
         target = (complete and self.target_of_all) or self.target
-        return "sm_90" if mods.get("scope") == "cluster" and _number(target) < 90 else target
+        clusters = mods.get("scope") == "cluster" or mods.get("space") == "shared::cluster"
+        return "sm_90" if clusters and _number(target) < 90 else target
 
 
 _OLDEST = 80

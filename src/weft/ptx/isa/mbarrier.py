@@ -22,8 +22,10 @@ _try = partial(form, "mbarrier", replace(_ARRIVES, accesses=_TESTS, order="acqui
 _bytes = partial(form, "mbarrier", Facts(accesses=_COUNTS, order="relaxed", target="sm_90"))
 _PLACE = {"space": "shared shared::cta"}
 _RELEASE = {"sem": "release", "scope": "cta", **_PLACE}
+# Those of another CTA take arrivals and bytes, and return no state.
+_PEER = {"order": "release relaxed", "scope": "cta cluster"}
 _ACQUIRE = {"sem": "acquire", "scope": "cta", **_PLACE}
-_RELAXED = {"sem": "relaxed", "scope": "cta cluster", **_PLACE}
+_RELAXED = {"sem": "relaxed", "scope": "cta cluster", "space": "shared shared::cta shared::cluster"}
 _BYTES = "{.sem}{.scope}{.space}.b64"
 
 ROWS: tuple[Form, ...] = (
@@ -43,5 +45,9 @@ ROWS: tuple[Form, ...] = (
     _bytes("9.7.13.15.12", f"mbarrier.complete_tx{_BYTES} [a], bytes:u32", **_RELAXED),
     _arrive_sm_90("9.7.13.15.13", f"mbarrier.arrive.expect_tx{_BYTES} d, [a], bytes:u32", **_RELEASE),
     _arrive_sm_90("9.7.13.15.14", f"mbarrier.arrive_drop.expect_tx{_BYTES} d, [a], bytes:u32", **_RELEASE),
+    *(_arrive_sm_90("9.7.13.15.13", f"mbarrier.{word}{{.order}}{{.scope}}.space.b64 d, [a]; count:u32",
+       space="shared::cluster", **_PEER) for word in ("arrive", "arrive_drop")),
+    *(_arrive_sm_90("9.7.13.15.13", f"mbarrier.{word}.expect_tx{{.order}}{{.scope}}.space.b64 d, [a], bytes:u32",
+       space="shared::cluster", **_PEER) for word in ("arrive", "arrive_drop")),
     _count("9.7.13.15.17", "mbarrier.pending_count.b64 d:u32, state:b64"),
 )  # fmt: skip

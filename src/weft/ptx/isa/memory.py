@@ -23,7 +23,7 @@ _prefetch = partial(form, "memory", Facts(accesses=(Access("prefetch", "a", 0),)
 _tensor_map = partial(form, "memory", Facts(accesses=(Access("prefetch", "a", 0),), target="sm_90"))
 _INTS = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64"
 _ALL = f"{_INTS} f16 f32 f64"
-_SPACE = "const global local param shared shared::cta param::entry param::func"
+_SPACE = "const global local param shared shared::cta shared::cluster param::entry param::func"
 _CACHE = {
     "cop": "ca cg cs lu cv",
     "evict": "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate",

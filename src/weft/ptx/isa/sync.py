@@ -15,7 +15,10 @@ _fence = partial(form, "sync", Facts(fences=True), "9.7.13.4")
 # Between proxies (generic, asynchronous, of tensor maps), and for initialised mbarriers. They order no accesses of the
 # generic proxy, so the race checkers do not count them as fences.
 _proxy = partial(form, "sync", Facts(target="sm_90"), "9.7.13.4")
-_map_proxy = partial(form, "sync", Facts(accesses=(Access("prefetch", "a", 0),), target="sm_90"), "9.7.13.4")
+_async_proxy = partial(form, "sync", Facts(fences_async=True, target="sm_90"), "9.7.13.4")
+_map_release = partial(form, "sync", Facts(fences_map="release", target="sm_90"), "9.7.13.4")
+_ACQUIRE = Facts(accesses=(Access("prefetch", "a", 0),), fences_map="acquire", target="sm_90")
+_map_acquire = partial(form, "sync", _ACQUIRE, "9.7.13.4")
 _UPDATE = (Access("atomic", "a", "type"),)
 _atom = partial(form, "sync", Facts(result="lane", accesses=_UPDATE), "9.7.13.5")
 _atom_sm_90 = partial(form, "sync", Facts(result="lane", accesses=_UPDATE, target="sm_90"), "9.7.13.5")
@@ -27,7 +30,7 @@ _shuffle = partial(form, "sync", Facts(group="warp", result="lane", copies=("a",
 _ATOM = {
     "order": "relaxed acquire release acq_rel",
     "scope": "cta cluster gpu sys",
-    "space": "global shared shared::cta",
+    "space": "global shared shared::cta shared::cluster",
 }
 _OPS = {
     "and": "b32 b64", "or": "b32 b64", "xor": "b32 b64", "exch": "b32 b64",
@@ -48,11 +51,13 @@ ROWS: tuple[Form, ...] = (
     form("sync", _WARP_SYNC, "9.7.13.2", "bar.warp.sync mask:u32"),
     _fence("membar.level", level="cta gl sys"),
     _fence("fence{.order}.scope", order="sc acq_rel", scope="cta cluster gpu sys"),
-    _proxy("fence.proxy.kind", kind="alias async"),
-    _proxy("fence.proxy.async.space", space="global shared::cta shared::cluster"),
-    _proxy("fence.proxy.tensormap::generic.release.scope", scope="cta cluster gpu sys"),
-    _map_proxy("fence.proxy.tensormap::generic.acquire.scope [a], size:u32", scope="cta cluster gpu sys"),
-    _proxy("fence.mbarrier_init.release.cluster"),
+    _proxy("fence.proxy.alias"),
+    _async_proxy("fence.proxy.async"),
+    _async_proxy("fence.proxy.async.space", space="shared::cta shared::cluster"),
+    _proxy("fence.proxy.async.global"),
+    _map_release("fence.proxy.tensormap::generic.release.scope", scope="cta cluster gpu sys"),
+    _map_acquire("fence.proxy.tensormap::generic.acquire.scope [a], size:u32", scope="cta cluster gpu sys"),
+    form("sync", Facts(fences_inits=True, target="sm_90"), "9.7.13.4", "fence.mbarrier_init.release.cluster"),
     *(_atom(f"atom{{.order}}{{.scope}}{{.space}}.{op}.type d, [a], b", type=types, **_ATOM)
       for op, types in _OPS.items()),
     _atom("atom{.order}{.scope}{.space}.cas.type d, [a], b, c", type="b16 b32 b64", **_ATOM),

@@ -1,8 +1,8 @@
 """All passes of a kernel, in order: each is a file of this package, and runs when its result is first needed.
 
-Three run elsewhere. `resolve_calls` works on a module: `ptx/parse.py` runs it once per file. `group_mma` depends
-on how the emitter of warps in step splits the kernel: `vm/emit/in_step.py` runs it. `find_recognition` depends on the
-contents of a call's inputs: `judge/recognise.py` runs it.
+Four run elsewhere. `resolve_calls` and `discard_unread` work on a module: `ptx/parse.py` runs them once per file.
+`group_mma` depends on how the emitter of warps in step splits the kernel: `vm/emit/in_step.py` runs it.
+`find_recognition` depends on the contents of a call's inputs: `judge/recognise.py` runs it.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from .find_repeats import find_repeats
 from .find_uniform import Uniformity, find_uniform
 from .find_waits import waits_for_others
 from .fold_constants import fold_constants
+from .give_way import give_way
 from .inline_calls import inline_calls
-from .wait_for_registers import wait_for_registers
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class KernelPasses:
     @cached_property
     def folded(self) -> Function:
         """Return it with registers replaced by the constants they hold; the carry is an ordinary predicate register."""
-        folded = wait_for_registers(fold_constants(self.inlined))
+        folded = give_way(fold_constants(self.inlined))
         return replace(folded, registers={**folded.registers, CARRY.name: "pred"})
 
     @cached_property

@@ -17,7 +17,7 @@ def cp(e: KernelContract, ins: Instruction) -> None:
     if ins.has("prefetch"):
         return
     if ins.has("commit_group"):
-        e.runtime("bulk.commit", "void", [e.active()])
+        e.runtime("bulk.commit", "void", [e.active(), e.site()])
     elif ins.has("wait_group"):
         count = ins.operand("count")
         if not isinstance(count, Imm):
@@ -44,7 +44,7 @@ def _run(e: KernelContract, ins: Instruction) -> None:
     size = e.lift(e.src(ins, "size"))
     args = [e.address(ins, near, "shared"), e.address(ins, far, "global"), size]
     args += [e.address(ins, "mbar", "shared")] if loads else []
-    e.runtime(f"bulk.{name}", "void", [*args, e.active(), e.site()])
+    _issue(e, ins, f"bulk.{name}", [*args, e.active(), e.site()])
 
 
 def _tile(e: KernelContract, ins: Instruction) -> None:
@@ -60,7 +60,16 @@ def _tile(e: KernelContract, ins: Instruction) -> None:
     rank = "gather4" if ins.has("tile::gather4") else ins.mods["dim"][0]
     args = [e.address(ins, "dst" if loads else "src", "shared"), e.address(ins, "map", "generic"), room]
     args += [e.address(ins, "mbar", "shared")] if loads else []
-    e.runtime(f"bulk.tile.{move}.{rank}", "void", [*args, e.active(), e.site()])
+    _issue(e, ins, f"bulk.tile.{move}.{rank}", [*args, e.active(), e.site()])
+
+
+def _issue(e: KernelContract, ins: Instruction, name: str, args: list[Value]) -> None:
+    """Call the runtime; a multicast copies to each CTA of a mask."""
+    if ins.find("ctas") is None:
+        e.runtime(name, "void", args)
+        return
+    ctas = e.lift(e.src(ins, "ctas"))
+    e.runtime(f"multicast.{name}", "void", [*args, e.b.cast("zext", ctas, _I32)])
 
 
 def tensormap(e: KernelContract, ins: Instruction) -> None:
@@ -88,6 +97,7 @@ def _hand_over(e: KernelContract, ins: Instruction) -> None:
     found = e.runtime("ld.shared.b32.v1", _I32, [words(e.address(ins, "src", "shared")), e.active(), e.site()])
     to = words(e.address(ins, "dst", "global"))
     e.runtime("st.global.b32.v1", "void", [to, e.active(), e.site(), found])
+    e.runtime("fence.map.release", "void", [e.active(), e.site()])
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {"cp": cp, "tensormap": tensormap}

@@ -16,10 +16,12 @@ from weft.ptx.passes.find_liveness import Liveness
 from weft.ptx.passes.find_regions import MaskedRegion
 from weft.ptx.passes.find_uniform import Uniformity
 
+from ..clusters import reaches_peers
 from ..context import (
     BAD_INDEX,
     TRAPPED,
     WARP_CLOCK,
+    WARP_CLUSTER,
     WARP_COUNT,
     WARP_COUNTS,
     WARP_CTAID,
@@ -34,6 +36,8 @@ from ..context import (
     WARP_TID,
     WARP_WORKER,
     WORKER_CALL_HOST,
+    WORKER_CLUSTER,
+    WORKER_RANK,
     WORKER_REGION_BYTES,
     WORKER_REGION_PLACES,
     Field,
@@ -41,7 +45,22 @@ from ..context import (
 from ..ir import LANES, Builder, Value, const, lanes_of, vec, vector
 from ..layout import GRID_WORKSPACE, Layout, module_globals
 from ..runtime.shape import ATTRIBUTES, get
-from . import bits, bulk, compare, control, convert, floating, half, integer, matrix, mbarrier, memory, sync, wgmma
+from . import (
+    bits,
+    bulk,
+    cluster,
+    compare,
+    control,
+    convert,
+    floating,
+    half,
+    integer,
+    matrix,
+    mbarrier,
+    memory,
+    sync,
+    wgmma,
+)
 from .kernel_contract import KernelContract
 
 EMIT: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
@@ -58,8 +77,11 @@ EMIT: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "matrix": matrix.EMIT,
     "wgmma": wgmma.EMIT,
     "bulk": bulk.EMIT,
+    "cluster": cluster.EMIT,
 }
 """Chapter → opcode → the function that writes it. Mirrors `weft.ptx.isa`."""
+FAR = ("ld.", "ldu.", "st.", "atom.", "mbarrier.")
+"""Runtime functions that can access another CTA of the cluster."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +101,8 @@ class Kernel:
     hidden_nans: frozenset[str]
     repeats: frozenset[int]
     """Lines of tests of mbarriers whose loop changes nothing."""
+    maps_generic: bool
+    """Whether generic addresses may be those of other CTAs."""
     layout: Layout
     mode: str
     arch: str
@@ -154,6 +178,8 @@ class KernelEmitter(KernelContract):
         return self.b.load("ptr", self.b.offset(table, 8 * self.imports.index(name)), align=8)
 
     def runtime(self, name: str, result: str, args: Sequence[Value]) -> Value:
+        if name.startswith(FAR) and self.ins and reaches_peers(self.ins, generic=self.kernel.maps_generic):
+            name = f"peer.{name}"
         return self.b.call_pointer(self.imported(name), result, [self.warp, *args])
 
     def hides_nan(self, ins: Instruction) -> bool:
@@ -205,8 +231,9 @@ class KernelEmitter(KernelContract):
         scalars: dict[str, Field] = {"ctaid": WARP_CTAID, "nctaid": WARP_NCTAID, "ntid": WARP_NTID}
         if base in scalars:
             return get(b, warp, scalars[base], at)
-        if base in ("clusterid", "nclusterid"):  # every CTA is a cluster
-            return get(b, warp, scalars[base.replace("cluster", "cta")], at)
+        if base in ("clusterid", "nclusterid", "cluster_ctaid"):
+            whole = get(b, warp, WARP_NCTAID if base == "nclusterid" else WARP_CTAID, at)
+            return b.op("urem" if base == "cluster_ctaid" else "udiv", whole, get(b, warp, WARP_CLUSTER, at))
         if base == "tid":
             return b.load(vec("i32"), b.offset(warp, WARP_TID.at + 128 * at), align=64)
         lanes = vector("i32", range(LANES))
@@ -227,10 +254,12 @@ class KernelEmitter(KernelContract):
                 return get(b, warp, WARP_ID)
             case "nwarpid":
                 return get(b, warp, WARP_COUNT)
-            case "cluster_ctaid" | "cluster_ctarank":
-                return const("i32", 0)
-            case "cluster_nctaid" | "cluster_nctarank":
-                return const("i32", 1)
+            case "cluster_nctaid":
+                return get(b, warp, WARP_CLUSTER, at)
+            case "cluster_ctarank":
+                return get(b, get(b, warp, WARP_WORKER), WORKER_RANK)
+            case "cluster_nctarank":
+                return get(b, get(b, warp, WARP_WORKER), WORKER_CLUSTER)
             case "gridid":
                 return const("i64", 0)
             case "smid":

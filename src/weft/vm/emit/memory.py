@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Imm, Instruction, Mem, Operand, Reg, Sym, Vec
+from weft.ptx.passes.discard_unread import unread_members
 
 from ..context import WARP_PARAMS
 from ..ir import LANES, Value, const, element, lanes_of, vec
@@ -116,13 +117,13 @@ def _load_window(e: KernelContract, ins: Instruction, space: str, items: tuple[O
 def _load_once(e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...]) -> None:
     width, count = WIDTH[ins.type], len(items)
     args = [e.address(ins, "a", space), e.active(), e.site()]
-    name = f"ldu.{space}.{_piece_name(ins, space)}.v{count}"
+    name = f"ldu.{space}.{_piece_name(ins, space)}.{_vector_name(ins, count)}"
     if count == 1:
         e.write(items[0], e.runtime(name, f"i{width}", args), ins.type, ins.line)
         return
     room = e.buffer("ldu", 64)
     e.runtime(name, "void", [*args, room])
-    for number, item in enumerate(items):
+    for number, item in enumerate(items[: count - unread_members(ins)]):
         value = e.b.load(f"i{width}", e.b.offset(room, number * width // 8), align=1)
         e.write(item, value, ins.type, ins.line)
 
@@ -130,14 +131,14 @@ def _load_once(e: KernelContract, ins: Instruction, space: str, items: tuple[Ope
 def _load_lanes(e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...], address: Value) -> None:
     width, count = WIDTH[ins.type], len(items)
     args = [address, e.active(), e.site()]
-    name = f"ld.{space}.{_piece_name(ins, space)}.v{count}"
+    name = f"ld.{space}.{_piece_name(ins, space)}.{_vector_name(ins, count)}"
     ty = vec(f"i{width}")
     if count == 1:
         e.write(items[0], e.runtime(name, ty, args), ins.type, ins.line)
         return
     room = e.buffer("ld", LANES * width // 8 * count)
     e.runtime(name, "void", [*args, room])
-    for number, item in enumerate(items):
+    for number, item in enumerate(items[: count - unread_members(ins)]):
         e.write(item, e.b.load(ty, e.b.offset(room, number * LANES * width // 8), align=64), ins.type, ins.line)
 
 
@@ -145,6 +146,12 @@ def _piece_name(ins: Instruction, space: str) -> str:
     """Return b32, or w32 where the load may take the rest of a buffer's last word."""
     letter = "w" if space in ("global", "generic") and takes_last_word(ins) else "b"
     return f"{letter}{WIDTH[ins.type]}"
+
+
+def _vector_name(ins: Instruction, count: int) -> str:
+    """Return v4, or v4r3 where only the first three members are read."""
+    unread = unread_members(ins)
+    return f"v{count}r{count - unread}" if unread else f"v{count}"
 
 
 def st(e: KernelContract, ins: Instruction) -> None:

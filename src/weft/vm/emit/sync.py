@@ -252,9 +252,15 @@ def _typed(e: KernelContract, value: Value, ptx_type: str) -> Value:
 
 
 def fence(e: KernelContract, ins: Instruction) -> None:
-    """Call the runtime for the race checker, which does not use fences of proxies: memory is in program order here."""
+    """Call the runtime for the race checker: memory is in program order here, in every proxy."""
     if ins.facts.fences:
         e.runtime("fence", "void", [e.active(), e.site()])
+    elif ins.facts.fences_async:
+        e.runtime("fence.async", "void", [e.active(), e.site()])
+    elif ins.facts.fences_map == "release":
+        e.runtime("fence.map.release", "void", [e.active(), e.site()])
+    elif ins.facts.fences_map == "acquire":
+        e.runtime("fence.map.acquire", "void", [e.active(), e.site(), e.address(ins, "a", "generic")])
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {

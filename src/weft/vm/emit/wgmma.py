@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.core.errors import Unsupported
-from weft.ptx.module import Instruction, Vec
+from weft.ptx.module import Imm, Instruction, Vec
 
 from ..context import WARP_ID
 from ..ir import LANES, Value, const, vec, vector
@@ -38,7 +38,14 @@ class _Descriptor:
 
 
 def wgmma(e: KernelContract, ins: Instruction) -> None:
-    """Write a product. Fences, commits and waits need no code: a product is complete when it is issued."""
+    """Write a product. It is complete when it is issued: only the race checker needs commits and waits."""
+    if ins.facts.orders == "commit":
+        e.runtime("products.commit", "void", [e.active(), e.site()])
+    elif ins.facts.orders == "wait":
+        pending = ins.operand("count")
+        if not isinstance(pending, Imm):
+            raise Unsupported(f"{ins.opcode} with a count in a register", ins.line)
+        e.runtime("products.wait", "void", [e.active(), const("i32", pending.value)])
     if not ins.has("mma_async"):
         return
     how = wgmma_of(ins)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from weft.core.errors import Unsupported
 from weft.ptx.module import Imm, Instruction, Mem, Reg, Sym
 
+from ..clusters import RANK_SHIFT
 from ..last_word import takes_last_word
 from ..memory import SHARED_BASE, Bytes
 from ..places import is_foreign
@@ -37,16 +38,18 @@ def address_of(w: RunningWarp, ins: Instruction, name: str) -> tuple[str, Addres
             space = "local"
         elif space == "generic":  # a name without a space is an address in the variable's own space
             space = real
+    # At another CTA the address has the rank on top (`vm/clusters.py`); the tensor map and the global side have none.
+    far = np.uint64(w.far << RANK_SHIFT if name in ("a", "mbar") else 0)
     if isinstance(mem.base, Reg) and w.file[mem.base.name].dtype.itemsize == 4:
         low = w.read(mem.base, "b32", ins.line) + np.uint32(mem.offset & 0xFFFFFFFF)
-        return space, low.astype(np.uint64)
+        return space, low.astype(np.uint64) - far
     base = np.full(32, mem.base.value, np.uint64) if isinstance(mem.base, Imm) else w.read(mem.base, "b64", ins.line)
-    return space, base + np.uint64(mem.offset & 0xFFFFFFFFFFFFFFFF)
+    return space, base + np.uint64(mem.offset & 0xFFFFFFFFFFFFFFFF) - far
 
 
-def shared_addresses(w: RunningWarp, ins: Instruction) -> Addresses:
+def shared_addresses(w: RunningWarp, ins: Instruction, name: str = "a") -> Addresses:
     """Return the addresses `[a]` of objects that must be in shared memory, as offsets in its window."""
-    space, address = address_of(w, ins, "a")
+    space, address = address_of(w, ins, name)
     return address - np.uint64(SHARED_BASE) if space == "generic" else address
 
 

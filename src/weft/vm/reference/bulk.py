@@ -221,7 +221,7 @@ def _queue(
             pieces.append(Copy(shared, near, arena, far - GLOBAL_BASE, length, length, ins))
         else:
             pieces.append(Copy(arena, far - GLOBAL_BASE, shared, near, length, length, ins))
-    w.cta.bulk.append(BulkCopy(w, lane, ins, tuple(pieces), mbarrier, size, w.bulk_groups[lane], reduction))
+    w.cta.bulk.append(BulkCopy(w, w.cta, lane, ins, tuple(pieces), mbarrier, size, w.bulk_groups[lane], reduction))
 
 
 def _nan(of: TensorMap) -> bytes:

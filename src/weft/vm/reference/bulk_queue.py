@@ -24,7 +24,7 @@ def next_load(cta: Cta, mbarrier: int) -> BulkCopy | None:
 
 def deliver(copy: BulkCopy) -> None:
     """Move the bytes of a copy now."""
-    cta = copy.warp.cta
+    cta = copy.cta
     cta.bulk = [other for other in cta.bulk if other is not copy]
     cta.fruitless = 0
     for piece in copy.pieces:
@@ -45,7 +45,7 @@ def finish(cta: Cta) -> None:
 
 
 def _reduce(copy: BulkCopy, how: Reduction) -> None:
-    far, near = copy.warp.grid.global_region.data, copy.warp.cta.shared.data
+    far, near = copy.warp.grid.global_region.data, copy.cta.shared.data
     dtype = np.dtype(_DTYPES.get(how.type) or dtype_of(how.type))
     size = dtype.itemsize
     for to, source in how.elements:

@@ -1,12 +1,14 @@
 """The slow, simple interpreter: it defines what a launch computes.
 
-CTAs run one after the other, or in turn if one may wait for another. Within a CTA warps run in order, each until all
-its lanes wait or have exited. Within a warp the lanes with the lowest program counter run first, together. A lane that
-reaches a warp collective is parked until every live lane of its member mask has reached the same instruction.
+CTAs run one after the other, or in turn if one may wait for another, as those of a cluster do. Within a CTA warps run
+in order, each until all its lanes wait or have exited. Within a warp the lanes with the lowest program counter run
+first, together. A lane that reaches a warp collective is parked until every live lane of its member mask has reached
+the same instruction.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,14 +20,30 @@ from weft.ptx.passes.find_in_flight import is_product
 from weft.ptx.passes.find_waits import waits_for_others
 from weft.ptx.passes.kernel_passes import KernelPasses
 
+from ..clusters import cluster_with, members, reaches_peers
 from ..findings import in_flight_findings
 from ..launch_spec import DeviceRun, LaunchSpec
 from ..layout import Layout
 from ..memory import GlobalMemory
-from . import bits, bulk, compare, control, convert, floating, half, integer, matrix, mbarrier, sync, warpgroups, wgmma
+from . import (
+    bits,
+    bulk,
+    cluster,
+    compare,
+    control,
+    convert,
+    floating,
+    half,
+    integer,
+    matrix,
+    mbarrier,
+    sync,
+    warpgroups,
+    wgmma,
+)
 from . import memory as memory_chapter
 from .bulk_queue import finish
-from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, Observer, RunningWarp, Stop
+from .machine import EXITED, PARKED, RUNNING, WAITING, Cluster, Cta, Grid, Observer, RunningWarp, Stop
 from .program import line_up
 from .warp import Lanes
 
@@ -43,6 +61,7 @@ EXECUTE: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "matrix": matrix.EXECUTE,
     "wgmma": wgmma.EXECUTE,
     "bulk": bulk.EXECUTE,
+    "cluster": cluster.EXECUTE,
 }
 """Chapter → opcode name → its implementation."""
 _TURN = 50_000
@@ -72,19 +91,35 @@ def run(
 ) -> DeviceRun:
     """Execute one launch on `memory`; only the CTAs with these linear numbers, if some are given."""
     grid = Grid(module, launch, layout, memory, globals_at, arch, line_up(module, launch.entry), observer)
-    nx, ny, nz = launch.grid
-    numbers = range(nx * ny * nz) if ctas is None else ctas
-    waiting = (Cta(grid, (linear % nx, linear // nx % ny, linear // (nx * ny))) for linear in numbers)
-    together = MOST_TOGETHER if any(_waits(module, code.function) for code in grid.program.codes.values()) else 1
+    waiting = _clusters(grid, ctas)
+    waits = any(_waits(module, code.function) for code in grid.program.codes.values())
+    size = prod(grid.cluster)
+    together = max(MOST_TOGETHER // size, 1) if waits else 1
     under_way: list[Cta] = []
     try:
-        while under_way := [*under_way, *islice(waiting, together - len(under_way))]:
-            grid.turn = _TURN if together == 1 else _TURN_TOGETHER
-            under_way = [cta for cta in under_way if _run_cta(cta, to_its_end=together == 1)]
+        while under_way := [*under_way, *chain(*islice(waiting, together - -(-len(under_way) // size)))]:
+            grid.turn = _TURN if together * size == 1 else _TURN_TOGETHER
+            under_way = [cta for cta in under_way if _run_cta(cta, to_its_end=together * size == 1)]
+            if under_way and all(cta.fruitless > _MOST_FRUITLESS for cta in under_way):
+                _hopeless(under_way[0], [warp for warp in under_way[0].warps if warp.live.any()])
     except Stop:
         pass
     findings = (*grid.findings.values(), *_known_without_a_run(grid))
     return DeviceRun(findings, "".join(grid.printed), grid.steps, conditions=grid.conditions)
+
+
+def _clusters(grid: Grid, chosen: Iterable[int] | None) -> Iterator[list[Cta]]:
+    """Yield the CTAs of each cluster, by rank; only clusters with one of the chosen CTAs, if some are given."""
+    sizes, (nx, ny, nz) = grid.cluster, grid.launch.grid
+    every = range(nx * ny * nz // prod(sizes))
+    numbers = every if chosen is None else dict.fromkeys(cluster_with(grid.launch.grid, sizes, cta) for cta in chosen)
+    for number in numbers:
+        places = members(grid.launch.grid, sizes, number)
+        ctas = [Cta(grid, (cta % nx, cta // nx % ny, cta // (nx * ny))) for cta in places]
+        shared = Cluster(ctas)
+        for cta in ctas:
+            cta.cluster = shared
+        yield ctas
 
 
 def _known_without_a_run(grid: Grid) -> tuple[Finding, ...]:
@@ -127,13 +162,17 @@ def _hopeless(cta: Cta, waiting: list[RunningWarp]) -> None:
         if w.missing_registers is not None:
             needed, free = w.missing_registers
             words = f"deadlock: setmaxnreg.inc waits for {needed} registers of the CTA's pool, which has {free}"
+        if w.missing_threads:
+            threads = prod(cta.grid.launch.block) * len(cta.cluster.ctas)
+            missing = f"{w.missing_threads} of its {threads} threads miss"
+            words = f"deadlock: these lanes wait for the barrier of their cluster, which {missing}"
         cta.grid.record(Finding("S301", words, int(w.line[w.live].max()), None, cta.index, w.number, lanes))
     raise Stop
 
 
 def _run_warp(w: RunningWarp) -> bool:
     """Run until every lane is parked, waits or has exited, or the turn is over. False if no lane could run."""
-    began, w.gives_way, w.missing_registers = w.steps, False, None
+    began, w.gives_way, w.missing_registers, w.missing_threads = w.steps, False, None, 0
     while w.steps - began < w.grid.turn and not w.gives_way:
         if not _meet(w) and not _step(w):
             break
@@ -230,7 +269,13 @@ def _execute(w: RunningWarp, ins: Instruction, group: Lanes, on: Lanes) -> None:
         observer = w.grid.observer
         if observer is not None:
             observer.before(w, ins)
-        EXECUTE[ins.form.chapter][ins.form.name](w, ins)
+        execute = EXECUTE[ins.form.chapter][ins.form.name]
+        if ins.find("ctas") is not None:
+            cluster.multicast(w, ins, execute)
+        elif ins.facts.uses_memory and not ins.facts.starts and reaches_peers(ins, generic=w.grid.maps_generic):
+            cluster.at_each_cta(w, ins, execute)
+        else:
+            execute(w, ins)
         if observer is not None:
             observer.after(w, ins)
     w.pc[group] = w.next_pc[group]

@@ -1,7 +1,8 @@
 """State of the reference interpreter: a grid, its CTAs, their warps, an observer. No instruction is executed here."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import floordiv, mod
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from weft.core.errors import LaunchError, Unsupported
 from weft.core.records import Dim3, Finding
 from weft.ptx.module import Instruction, Module, Sym
 
+from ..clusters import cluster_of, maps_generic
 from ..device_functions import uses_heap
 from ..device_heap import heap_of
 from ..launch_spec import LaunchSpec, pool_registers
@@ -56,6 +58,8 @@ class BulkCopy:
     """A bulk or tensor copy that has been issued: the pieces that it moves, in any order."""
 
     warp: "RunningWarp"
+    cta: "Cta"
+    """The CTA with the shared memory; of a multicast, each of those that receive it."""
     lane: int
     call: Instruction
     pieces: tuple[Copy, ...]
@@ -126,6 +130,10 @@ class Grid:
             self.memory.write(self.globals_at[GRID_WORKSPACE.name], bytes(GRID_WORKSPACE.size_bytes))
         if any(ins is not None and uses_heap(ins) for ins in self.program.instructions):
             heap_of(self.memory).begin()
+        entry = self.program.entry.function
+        explicit = "explicitcluster" in entry.directives
+        self.cluster = cluster_of(entry.cluster, self.launch.cluster, self.launch.grid, self.arch, explicit=explicit)
+        self.maps_generic = any(maps_generic(code.function) for code in self.program.codes.values())
         self.global_region = global_region(self.memory)
         self.param_region = param_region(self.launch.params)
 
@@ -154,6 +162,14 @@ class Barrier:
     voted: int = 0
 
 
+@dataclass
+class Cluster:
+    """The CTAs that run together, by rank, and the phases of their barrier that are over."""
+
+    ctas: "list[Cta]"
+    phase: int = 0
+
+
 class Cta:
     """One cooperative thread array: shared memory, barriers and warps."""
 
@@ -172,6 +188,7 @@ class Cta:
         """Arrivals at mbarriers that depend on asynchronous copies."""
         self.steps: dict[int, list[tuple[tuple[int, ...], Instruction]]] = {}
         """Warpgroup → the products and changes of registers that its warps executed together."""
+        self.cluster = Cluster([self])
         self.bulk: list[BulkCopy] = []
         """Bulk copies that are not carried out yet, the oldest first."""
         x, y, z = grid.launch.block
@@ -194,6 +211,11 @@ class Frame:
     call: Instruction
 
 
+def _each(operation: Callable[[int, int], int], left: Dim3, right: Dim3) -> Dim3:
+    x, y, z = (operation(a, b) for a, b in zip(left, right, strict=True))
+    return x, y, z
+
+
 class RunningWarp(Warp):
     """A warp with its program counters, its memory and the state of its waiting lanes."""
 
@@ -201,7 +223,11 @@ class RunningWarp(Warp):
         grid = cta.grid
         program = grid.program
         super().__init__({**program.entry.function.registers, CARRY: "pred"})
+        self.home = cta
         self.cta = cta
+        """The CTA whose shared memory it accesses: another one of its cluster during such an access."""
+        self.far = 0
+        """Then the rank of that one plus one: it is above the addresses."""
         self.grid = grid
         self.number = number
         self.files: dict[str, dict[str, Lanes]] = {program.entry.function.name: self.file}
@@ -232,6 +258,11 @@ class RunningWarp(Warp):
         self.registers = cta.registers
         self.missing_registers: tuple[int, int] | None = None
         """If it waits for registers: how many it needs, and how many are free."""
+        self.missing_threads = 0
+        """If it waits for its cluster: how many threads have not arrived."""
+        self.arrived, self.odd, self.to_wait = (np.zeros(32, bool) for _ in range(3))
+        """Lanes that arrived at the cluster's barrier in its current phase, that did so last in an odd phase, and that
+        did not wait since."""
         self.steps_taken: int | None = 0
         """How many of its warpgroup's steps; None: they differ, which was reported."""
         self.bulk_groups = [0] * 32
@@ -305,8 +336,13 @@ class RunningWarp(Warp):
             return by_axis[axis]
         if axis:
             triples = {"ntid": launch.block, "ctaid": self.cta.index, "nctaid": launch.grid}
-            triples |= {"clusterid": self.cta.index, "nclusterid": launch.grid}  # every CTA is a cluster
-            triple = (triples | {"cluster_ctaid": (0, 0, 0), "cluster_nctaid": (1, 1, 1)})[base]
+            sizes = grid.cluster
+            triples |= {"clusterid": _each(floordiv, self.cta.index, sizes), "cluster_nctaid": sizes}
+            triples |= {
+                "nclusterid": _each(floordiv, launch.grid, sizes),
+                "cluster_ctaid": _each(mod, self.cta.index, sizes),
+            }
+            triple = triples[base]
             return np.full(32, triple["xyz".index(axis)], np.uint64)
         if base.startswith("lanemask_"):
             below = (np.uint64(1) << lane) - np.uint64(1)
@@ -328,8 +364,8 @@ class RunningWarp(Warp):
             "nwarpid": -(-int(np.prod(launch.block)) // 32),
             "smid": self._linear() % launch.sms,
             "nsmid": launch.sms,
-            "cluster_ctarank": 0,
-            "cluster_nctarank": 1,
+            "cluster_ctarank": self.home.cluster.ctas.index(self.home),
+            "cluster_nctarank": len(self.home.cluster.ctas),
             "gridid": 0,
             "clock": self.steps,
             "clock64": self.steps,
@@ -356,7 +392,7 @@ class RunningWarp(Warp):
     def report(self, code: str, message: str, ins: Instruction, lanes: Lanes, address: int = 0) -> None:
         """Record a finding of this warp at `ins`."""
         bits = sum(1 << int(lane) for lane in np.flatnonzero(lanes))
-        self.grid.record(Finding(code, message, ins.line, ins.place, self.cta.index, self.number, bits, address))
+        self.grid.record(Finding(code, message, ins.line, ins.place, self.home.index, self.number, bits, address))
 
 
 __all__ = [
@@ -367,6 +403,7 @@ __all__ = [
     "Arrival",
     "Barrier",
     "BulkCopy",
+    "Cluster",
     "Copy",
     "Cta",
     "Frame",

@@ -24,6 +24,7 @@ from .bulk_queue import deliver, next_load
 from .machine import Arrival, Cta, RunningWarp
 from .memory import carry_out
 from .spaces import SpaceStorage
+from .warp import Lanes
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ def _store(region: SpaceStorage, at: int, bits: int) -> None:
     region.data[at : at + 8] = np.frombuffer(bits.to_bytes(8, "little"), np.uint8)
 
 
-def _places(w: RunningWarp, ins: Instruction) -> dict[int, tuple[SpaceStorage, int]]:
+def _places(w: RunningWarp, ins: Instruction, name: str = "a") -> dict[int, tuple[SpaceStorage, int]]:
     """Return lane → address of its mbarrier; lanes with an invalid address are reported and left out."""
     where: dict[int, tuple[SpaceStorage, int]] = {}
-    for hit in locate(w, ins, "shared", shared_addresses(w, ins), 8, write=True):
+    for hit in locate(w, ins, "shared", shared_addresses(w, ins, name), 8, write=True):
         where |= {int(lane): (hit.region, int(hit.at[lane])) for lane in np.flatnonzero(hit.lanes)}
     return dict(sorted(where.items()))
 
@@ -130,9 +131,19 @@ def _arrive(w: RunningWarp, ins: Instruction) -> None:
 def _count_bytes(w: RunningWarp, ins: Instruction) -> None:
     """Add bytes that a phase waits for, or subtract them; the last one may end the phase."""
     w.cta.fruitless = 0
-    sign = 1 if ins.has("expect_tx") else -1
-    amounts = w.src(ins, "bytes")
-    for lane, (region, at) in _places(w, ins).items():
+    _add_bytes(w, ins, w.src(ins, "bytes"), 1 if ins.has("expect_tx") else -1, _places(w, ins))
+
+
+def complete(w: RunningWarp, ins: Instruction, size: int) -> None:
+    """Subtract the bytes of an asynchronous store at the mbarrier that it names."""
+    w.cta.fruitless = 0
+    _add_bytes(w, ins, np.full(32, size, np.uint32), -1, _places(w, ins, "mbar"))
+
+
+def _add_bytes(
+    w: RunningWarp, ins: Instruction, amounts: Lanes, sign: int, places: dict[int, tuple[SpaceStorage, int]]
+) -> None:
+    for lane, (region, at) in places.items():
         word = _read(_load(region, at))
         total = w.cta.pending_bytes.get(at, 0) + sign * int(amounts[lane])
         if word is None or abs(total) > MOST_BYTES or int(amounts[lane]) > MOST_BYTES:

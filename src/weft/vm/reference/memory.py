@@ -6,8 +6,9 @@ import numpy as np
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Imm, Instruction, Reg, Vec
+from weft.ptx.passes.discard_unread import unread_members
 
-from .access import Hit, address_of, as_bytes, load, locate, store
+from .access import Hit, address_of, as_bytes, fetch, locate, store
 from .machine import Copy, RunningWarp
 from .spaces import WINDOWS, Addresses, in_window
 from .warp import Lanes, dtype_of
@@ -48,8 +49,10 @@ def _load(w: RunningWarp, ins: Instruction, space: str, address: Addresses) -> N
     items = target.items if isinstance(target, Vec) else (target,)
     _check_members(ins, len(items))
     size = WIDTH[ins.type] // 8
-    raw = load(w, ins, space, address, size * len(items)).reshape(32, len(items), size)
-    for number, item in enumerate(items):
+    read = items[: len(items) - unread_members(ins)]
+    hits = locate(w, ins, space, address, size * len(read), align=size * len(items))
+    raw = fetch(hits, size * len(read)).reshape(32, len(read), size)
+    for number, item in enumerate(read):
         w.write(item, _values(raw[:, number], ins.type), ins.type, ins.line)
 
 

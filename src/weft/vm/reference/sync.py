@@ -117,7 +117,8 @@ def _atom(w: RunningWarp, ins: Instruction) -> None:
     w.dst(ins, old)
 
 
-def _red(w: RunningWarp, ins: Instruction) -> None:
+def red(w: RunningWarp, ins: Instruction) -> None:
+    """Combine a value with what is in memory."""
     _read_modify_write(w, ins)
 
 
@@ -280,7 +281,7 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "membar": _fence,
     "fence": _fence,
     "atom": _atom,
-    "red": _red,
+    "red": red,
     "vote": _vote,
     "match": _match,
     "activemask": _activemask,
@@ -289,4 +290,4 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "shfl": _shfl,
 }
 
-__all__ = ["EXECUTE", "release", "shuffle_sources"]
+__all__ = ["EXECUTE", "red", "release", "shuffle_sources"]

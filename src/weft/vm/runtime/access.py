@@ -5,7 +5,9 @@
     void      st.S.bN.v1 (warp, <32 x iA> address, i32 mask, i32 site, <32 x iN> value)
     void      st.S.bN.vK (warp, <32 x iA> address, i32 mask, i32 site, ptr in)
     iN        ldu.S.bN.v1 (warp, iA address, i32 mask, i32 site)                     void with `ptr out` for K > 1
-In the place of `b32`, `w32` is a load that may take the rest of a buffer's last word (`last_word.py`).
+In the place of `b32`, `w32` is a load that may take the rest of a buffer's last word (`last_word.py`). In the place of
+`v4`, `v4r3` is a load of which only the first three members are read (`discard_unread.py`): the others may be behind
+the end of an object, and `out` does not get them.
 iA is i64 for global and generic, i32 for shared and local. Lanes that are off, out of bounds or misaligned read 0
 and write nothing; the last two are reported. `site` is the number of the PTX instruction.
 """
@@ -27,7 +29,7 @@ from ..context import (
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES
 from .bounds import object_at, owned, report_lanes, straight, without
-from .shape import LANE_NUMBERS, bits, function, get, symbol, unbits
+from .shape import LANE_NUMBERS, bits, function, get, symbol, unbits, when
 from .watch import Access, Instrumentation
 
 ADDRESS = {"global": "i64", "generic": "i64", "shared": "i32", "local": "i32"}
@@ -42,6 +44,8 @@ class Shape:
     space: str
     bits: int
     vector: int
+    read: int
+    """How many of the members are read, or written."""
     last_word: bool
 
     @property
@@ -50,14 +54,20 @@ class Shape:
         return self.bits * self.vector // 8
 
     @property
+    def read_bytes(self) -> int:
+        """Return those that must be in an object."""
+        return self.bits * self.read // 8
+
+    @property
     def address(self) -> str:
         return ADDRESS[self.space]
 
 
 def parse_name(name: str) -> Shape:
     """Return the Shape of `ld.global.b32.v4`."""
-    op, space, width, count = name.split(".")
-    return Shape(name, op == "st", space, int(width[1:]), int(count[1:]), width[0] == "w")
+    op, space, width, members = name.split(".")
+    count, _, read = members[1:].partition("r")
+    return Shape(name, op == "st", space, int(width[1:]), int(count), int(read or count), width[0] == "w")
 
 
 def build_access(name: str, watch: Instrumentation) -> list[Builder]:
@@ -116,10 +126,11 @@ def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instru
     _move_row(b, shape, b.offset(host, _wide(b, leader)))
     b.place(scattered)
     valid = _check(b, shape, offsets, mask)
-    watch.access(b, Access(shape.store, shape.space, shape.bytes, offsets, valid, contiguous=False))
+    whole = owned(b, shape.space, offsets, valid, shape.bytes) if shape.read < shape.vector else valid
+    _tell(b, shape, offsets, valid, whole, watch)
     first_pointers = b.offset(host, _wide(b, offsets))
     pieces = [first_pointers]
-    for k in range(1, shape.vector):
+    for k in range(1, shape.read):
         ty = first_pointers.ty
         pieces.append(b.emit(ty, f"getelementptr i8, {ty} {first_pointers.ref}, i64 {k * shape.bits // 8}"))
     _move_lanes(b, shape, pieces, valid)
@@ -141,8 +152,19 @@ def _wide(b: Builder, value: Value) -> Value:
 def _check(b: Builder, shape: Shape, offsets: Value, mask: Value) -> Value:
     """Return the lanes of `mask` that may access; the others are reported."""
     return _settle(
-        b, shape, offsets, mask, owned(b, shape.space, offsets, mask, shape.bytes, last_word=shape.last_word)
+        b, shape, offsets, mask, owned(b, shape.space, offsets, mask, shape.read_bytes, last_word=shape.last_word)
     )
+
+
+def _tell(b: Builder, shape: Shape, offsets: Value, valid: Value, whole: Value, watch: Instrumentation) -> None:
+    """Tell the probes of an access of the `valid` lanes; lanes that are not `whole` access only the members read."""
+    if shape.read < shape.vector:
+        rest, size = without(b, valid, whole), shape.bits // 8
+        with when(b, b.icmp("ne", rest, const("i32", 0)), likely=False):
+            for k in range(shape.read):
+                at = b.op("add", offsets, const(offsets.ty, k * size))
+                watch.access(b, Access(shape.store, shape.space, size, at, rest, contiguous=False))
+    watch.access(b, Access(shape.store, shape.space, shape.bytes, offsets, whole, contiguous=False))
 
 
 def _settle(b: Builder, shape: Shape, offsets: Value, mask: Value, inside: Value) -> Value:
@@ -177,7 +199,7 @@ def _move_row(b: Builder, shape: Shape, pointer: Value) -> None:
         b.store(mixed, pointer, align=shape.bits // 8)
     else:
         flat = b.load(lane_major, pointer, align=shape.bits // 8)
-        for k in range(count):
+        for k in range(shape.read):
             part = b.shuffle(flat, None, [lane * count + k for lane in range(LANES)])
             b.store(part, b.offset(data, k * stride), align=64)
     b.ret()
@@ -250,7 +272,7 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
         (LOCAL_BASE, get(b, warp, WARP_LOCAL), const("i64", LOCAL_START), get(b, warp, WARP_LOCAL_LIMIT)),
     )
     wide = vec("i64")
-    inside = const("i32", 0)
+    inside = whole = const("i32", 0)
     linear = const(wide, 0)
     is_local = const("i32", 0)
     for base, host, first, limit in windows:
@@ -259,16 +281,10 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
         if base == PARAM_BASE and shape.store:
             continue
         offset = b.op("sub", generic, const(wide, base))
-        low = b.icmp("uge", offset, b.splat(first))
-        enough = b.icmp("uge", limit, const("i64", shape.bytes))
-        last = b.select(enough, b.op("sub", limit, const("i64", shape.bytes)), const("i64", 0))
-        high = b.icmp("ule", offset, b.splat(last))
-        here = b.op("and", b.op("and", bits(b, low), bits(b, high)), b.cast("sext", enough, "i32"))
-        if base == GLOBAL_BASE:
-            here = owned(b, "global", offset, b.op("and", mask, here), shape.bytes, last_word=shape.last_word)
-        elif base == SHARED_BASE:
-            in_window = b.op("sub", offset, const(wide, SHARED_START))
-            here = owned(b, "shared", in_window, b.op("and", mask, here), shape.bytes)
+        above = bits(b, b.icmp("uge", offset, b.splat(first)))
+        here = _in_window(b, shape, base, offset, limit, b.op("and", mask, above), shape.read_bytes)
+        if shape.read < shape.vector:
+            whole = b.op("or", whole, _in_window(b, shape, base, offset, limit, here, shape.bytes))
         host_int = b.splat(b.emit("i64", f"ptrtoint ptr {host.ref} to i64"))
         if base == LOCAL_BASE:
             words = b.op("mul", b.op("lshr", offset, const(wide, 2)), const(wide, 128))
@@ -283,8 +299,21 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
         linear = b.select(unbits(b, here), b.op("add", host_int, place), linear)
         inside = b.op("or", inside, here)
     valid = _settle(b, shape, generic, mask, inside)
-    watch.access(b, Access(shape.store, shape.space, shape.bytes, generic, valid, contiguous=False))
+    _tell(b, shape, generic, valid, b.op("and", valid, whole) if shape.read < shape.vector else valid, watch)
     _move_words(b, shape, linear, is_local, valid)
+
+
+def _in_window(b: Builder, shape: Shape, base: int, offset: Value, limit: Value, lanes: Value, count: int) -> Value:
+    """Return the `lanes` whose `count` bytes at `offset` end below `limit`; they are in one object."""
+    enough = b.icmp("uge", limit, const("i64", count))
+    last = b.select(enough, b.op("sub", limit, const("i64", count)), const("i64", 0))
+    below = bits(b, b.icmp("ule", offset, b.splat(last)))
+    here = b.op("and", b.op("and", lanes, below), b.cast("sext", enough, "i32"))
+    if base == GLOBAL_BASE:
+        return owned(b, "global", offset, here, count, last_word=shape.last_word)
+    if base == SHARED_BASE:
+        return owned(b, "shared", b.op("sub", offset, const(vec("i64"), SHARED_START)), here, count)
+    return here
 
 
 def _all_global(b: Builder, shape: Shape, address: Value, mask: Value) -> None:
@@ -311,7 +340,7 @@ def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid:
     ty, piece_type = vec(f"i{shape.bits}"), vec(f"i{piece}")
     stride = LANES * shape.bits // 8
     results = []
-    for k in range(shape.vector):
+    for k in range(shape.read):
         value = None
         if shape.store:
             value = (
@@ -378,14 +407,14 @@ def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
         b.place(slow)
         b.ret(b.extract(b.call(name, vec(scalar), args), 0))
         return b
-    for k in range(shape.vector):
+    for k in range(shape.read):
         item = b.load(scalar, b.offset(pointer, k * shape.bits // 8), align=shape.bits // 8)
         b.store(item, b.offset(b.param("data"), k * shape.bits // 8), align=shape.bits // 8)
     b.ret()
     b.place(slow)
     room_for = b.alloca(f"[{LANES * shape.bytes} x i8]")
     b.call(name, "void", [*args, room_for])
-    for k in range(shape.vector):
+    for k in range(shape.read):
         item = b.load(scalar, b.offset(room_for, k * LANES * shape.bits // 8), align=shape.bits // 8)
         b.store(item, b.offset(b.param("data"), k * shape.bits // 8), align=shape.bits // 8)
     b.ret()

@@ -5,6 +5,8 @@
 There are also functions that only watchers need: lanes have met before, and memory is in program order.
 """
 
+from collections.abc import Callable
+
 from ..context import (
     BAD_BARRIER,
     BAD_COUNT,
@@ -173,12 +175,32 @@ def build_order(name: str, watch: Instrumentation) -> list[Builder]:
     """Return functions that only watchers need: lanes have met before, and memory is in program order.
 
     void warp.sync(warp, i32 lanes, i32 site), void fence(warp, i32 lanes, i32 site)
+    void fence.async(warp, i32 lanes, i32 site)                            fence.proxy.async
+    void fence.map.release(warp, i32 lanes, i32 site), void fence.map.acquire(the same, <32 x i64> address)
+    void products.commit(warp, i32 lanes, i32 site), void products.wait(warp, i32 lanes, i32 pending)
     void warp.sync.each(warp, i32 lanes, i32 site, <32 x i32> members)     lanes with the same mask meet
     """
     params = [("ptr", "warp"), ("i32", "lanes"), ("i32", "site")]
+    if name == "fence.map.acquire":
+        b = function(name, "void", [*params, (vec("i64"), "address")])
+        watch.map_acquire(b, b.param("address"), b.param("lanes"))
+        b.ret()
+        return [b]
+    if name == "products.wait":
+        b = function(name, "void", [*params[:2], ("i32", "pending")])
+        watch.agent_wait(b, "wgmma", b.param("pending"), b.param("lanes"))
+        b.ret()
+        return [b]
     if name != "warp.sync.each":
         b = function(name, "void", params)
-        (watch.warp_sync if name == "warp.sync" else watch.fence)(b, b.param("lanes"))
+        events: dict[str, Callable[[Builder, Value], None]] = {
+            "warp.sync": watch.warp_sync,
+            "fence": watch.fence,
+            "fence.async": watch.proxy_fence,
+            "fence.map.release": watch.map_release,
+            "products.commit": lambda builder, lanes: watch.agent_group(builder, "wgmma", lanes),
+        }
+        events[name](b, b.param("lanes"))
         b.ret()
         return [b]
     b = function(name, "void", [*params, (vec("i32"), "members")])

@@ -9,10 +9,11 @@
                                   i32 mask, i32 site)
     void bulk.tile.{store, add, …}.{1 … 5}
                                  (warp, <32 x i32> near, <32 x i64> map, ptr coordinates, i32 mask, i32 site)
-    void bulk.commit             (warp, i32 mask)
+    void bulk.commit             (warp, i32 mask, i32 site)
     void bulk.wait               (warp, i32 pending, i32 mask)
     i32  bulk.deliver            (warp, i32 mbarrier)   carry out a load that signals the mbarrier; 0 if there is none
     i32  bulk.pending            (warp, i32 mbarrier)   the site of such a load; 0 if there is none
+    void bulk.landed             (warp, ptr entry, i32 lane, i32 site)     tells watchers that a load has arrived
     void bulk.finish             (worker)               the CTA ends
 `coordinates` has a row of 32 x i32 for each dimension; gather4: the column, then four rows. The queue belongs to the
 CTA: an array of entries of ENTRY_BYTES, the oldest first. Every copy is a box of up to five dimensions; a run of bytes
@@ -29,6 +30,7 @@ from ..context import (
     WARP_BULK_GROUP,
     WARP_BYTES,
     WARP_ID,
+    WARP_SHARED,
     WARP_WORKER,
     WORKER_BULK_COUNT,
     WORKER_BULK_SEED,
@@ -37,6 +39,7 @@ from ..context import (
     Field,
 )
 from ..ir import Builder, Value, const, vec
+from ..mbarrier_word import PHASE_MASK, PHASE_SHIFT
 from .bulk_issue import build_issue
 from .bulk_move import build_move
 from .bulk_record import (
@@ -45,6 +48,8 @@ from .bulk_record import (
     ENTRY_LANE,
     ENTRY_MBARRIER,
     ENTRY_MOVE,
+    ENTRY_ORIGIN,
+    ENTRY_SHARED,
     ENTRY_SITE,
     ENTRY_SIZE,
     ENTRY_STATE,
@@ -53,7 +58,7 @@ from .bulk_record import (
     entry_at,
 )
 from .shape import Variable, count_range, function, get, put, symbol, unbits, when
-from .watch import Instrumentation
+from .watch import BulkCopy, Instrumentation
 
 _COMPACT = "bulk.compact"
 _PERFORM = "bulk.perform"
@@ -63,11 +68,13 @@ def build_bulk(name: str, watch: Instrumentation) -> list[Builder]:
     """Return the function called `name`."""
     match name:
         case "bulk.commit":
-            return [_commit(name)]
+            return [_commit(name, watch)]
         case "bulk.wait":
-            return [_wait(name)]
+            return [_wait(name, watch)]
         case "bulk.deliver":
-            return [_deliver(name)]
+            return [_deliver(name, watch)]
+        case "bulk.landed":
+            return [_landed(name, watch)]
         case "bulk.pending":
             return [_pending(name)]
         case "bulk.finish":
@@ -79,12 +86,13 @@ def build_bulk(name: str, watch: Instrumentation) -> list[Builder]:
     if name.startswith("bulk.move."):
         return [build_move(name, watch)]
     if name.startswith("bulk."):
-        return [build_issue(name)]
+        return [build_issue(name, watch)]
     raise Unsupported(f"runtime function {name}")
 
 
-def _commit(name: str) -> Builder:
-    b = function(name, "void", [("ptr", "warp"), ("i32", "mask")])
+def _commit(name: str, watch: Instrumentation) -> Builder:
+    b = function(name, "void", [("ptr", "warp"), ("i32", "mask"), ("i32", "site")])
+    watch.agent_group(b, "bulk", b.param("mask"))
     place = b.offset(b.param("warp"), WARP_BULK_GROUP.at)
     more = b.cast("zext", unbits(b, b.param("mask")), vec("i32"))
     b.store(b.op("add", b.load(vec("i32"), place, align=4), more), place, align=4)
@@ -98,7 +106,7 @@ def _lane_of(b: Builder, record: Value, field: Field, lane: Value) -> Value:
     return b.load("i32", b.offset(b.offset(record, field.at), at), align=4)
 
 
-def _wait(name: str) -> Builder:
+def _wait(name: str, watch: Instrumentation) -> Builder:
     """Carry out the stores of `mask` whose group is not among the thread's last `pending` ones."""
     b = function(name, "void", [("ptr", "warp"), ("i32", "pending"), ("i32", "mask")])
     warp = b.param("warp")
@@ -119,6 +127,7 @@ def _wait(name: str) -> Builder:
         with when(b, due):
             b.call(symbol(_PERFORM), "void", [worker, entry])
     b.call(symbol(_COMPACT), "void", [worker])
+    watch.agent_wait(b, "bulk", b.param("pending"), b.param("mask"))
     b.ret()
     return b
 
@@ -170,7 +179,7 @@ def _signals(b: Builder, entry: Value, mbarrier: Value) -> Value:
     return b.op("and", waiting, b.icmp("eq", get(b, entry, ENTRY_MBARRIER), mbarrier))
 
 
-def _deliver(name: str) -> Builder:
+def _deliver(name: str, watch: Instrumentation) -> Builder:
     """Carry out one load that signals the mbarrier; its bytes may end the phase, and then no other may be left."""
     b = function(name, "i32", [("ptr", "warp"), ("i32", "mbarrier")])
     worker, mbarrier = get(b, b.param("warp"), WARP_WORKER), b.param("mbarrier")
@@ -192,6 +201,8 @@ def _deliver(name: str) -> Builder:
     entry = entry_at(b, worker, chosen.get())
     b.call(symbol(_PERFORM), "void", [worker, entry])
     warp = _warp_of(b, worker, entry)
+    if watch.wants("bulk_landed"):
+        b.call(symbol("bulk.landed"), "void", [warp, entry, get(b, entry, ENTRY_LANE), get(b, entry, ENTRY_SITE)])
     args = [warp, mbarrier, get(b, entry, ENTRY_SIZE), get(b, entry, ENTRY_LANE), get(b, entry, ENTRY_SITE)]
     ended = b.call(symbol("mbarrier.landed"), "i32", args)
     b.call(symbol(_COMPACT), "void", [worker])
@@ -201,6 +212,19 @@ def _deliver(name: str) -> Builder:
             _report(b, worker, other, EARLY_PHASE)
             b.ret(const("i32", 1))
     b.ret(const("i32", 1))
+    return b
+
+
+def _landed(name: str, watch: Instrumentation) -> Builder:
+    b = function(name, "void", [("ptr", "warp"), ("ptr", "record"), ("i32", "lane"), ("i32", "site")])
+    entry, mbarrier = b.param("record"), get(b, b.param("record"), ENTRY_MBARRIER)
+    word = b.load("i64", b.offset(get(b, b.param("warp"), WARP_SHARED), b.cast("zext", mbarrier, "i64")), align=8)
+    phase = b.op("and", b.op("lshr", word, const("i64", PHASE_SHIFT)), const("i64", PHASE_MASK))
+    near, size = get(b, entry, ENTRY_SHARED), get(b, entry, ENTRY_SIZE)
+    far = get(b, entry, ENTRY_ORIGIN)
+    copy = BulkCopy(near, size, mbarrier, b.param("lane"), loads=True, far=far, phase=b.cast("trunc", phase, "i32"))
+    watch.bulk_landed(b, copy)
+    b.ret()
     return b
 
 

@@ -68,6 +68,7 @@ from .bulk_record import (
     entry_at,
 )
 from .shape import Variable, each_lane, function, get, put, report, symbol, when
+from .watch import BulkCopy, Instrumentation
 
 _I32, _I64 = vec("i32"), vec("i64")
 _GATHER = "gather4"
@@ -93,7 +94,7 @@ class _Kind:
         return self.move not in ("load", "store")
 
 
-def build_issue(name: str) -> Builder:
+def build_issue(name: str, watch: Instrumentation) -> Builder:
     """Return the function called `name`."""
     kind = _kind(name)
     what = [(_I64, "map"), ("ptr", "coordinates")] if kind.tile else [(_I64, "far"), (_I32, "bytes")]
@@ -101,7 +102,7 @@ def build_issue(name: str) -> Builder:
     b = function(name, "void", [("ptr", "warp"), (_I32, "near"), *what, *signal, ("i32", "mask"), ("i32", "site")])
     entry = b.alloca(f"[{ENTRY_BYTES} x i8]")
     with each_lane(b, b.param("mask")) as lane:
-        _issue_lane(b, kind, entry, lane)
+        _issue_lane(b, kind, entry, lane, watch)
     b.ret()
     return b
 
@@ -143,7 +144,7 @@ def _all(b: Builder, conditions: list[Value]) -> Value:
     return found
 
 
-def _issue_lane(b: Builder, kind: _Kind, entry: Value, lane: Value) -> None:
+def _issue_lane(b: Builder, kind: _Kind, entry: Value, lane: Value, watch: Instrumentation) -> None:
     check = _Check(b, lane)
     clear = [entry, const("i8", 0), const("i64", ENTRY_BYTES), const("i1", 0)]
     b.intrinsic("memset", "void", clear, overloads=["ptr", "i64"])
@@ -170,6 +171,9 @@ def _issue_lane(b: Builder, kind: _Kind, entry: Value, lane: Value) -> None:
         b.declarations.setdefault(move, f"declare void @{move}(ptr, ptr, i32, i32)")
         put(b, entry, ENTRY_MOVE, Value("ptr", f"@{move}"))
         with when(b, b.icmp("ne", size, const("i64", 0))):
+            described = b.extract(b.param("map"), lane) if kind.tile else None
+            length, far = b.cast("trunc", size, "i32"), get(b, entry, ENTRY_ORIGIN)
+            watch.bulk(b, BulkCopy(near, length, mbarrier, check.lanes, kind.loads, far, described))
             _push(b, kind, entry, check, mbarrier)
 
 

@@ -10,7 +10,7 @@ from .. import jit
 from ..emit.tensorcore import tensorcore_ir
 from ..ir import Builder, module_text
 from ..mma_kind import MmaKind
-from . import access, atomics, barriers, bulk, copies, lanes, mbarrier, registers, scheduler, tiles, warpgroups
+from . import access, atomics, barriers, bulk, cluster, copies, lanes, mbarrier, registers, scheduler, tiles, warpgroups
 from .bounds import OWNERS, PIECE, build_owners, build_piece
 from .shape import PREFIX, REPORT, build_report, symbol
 from .watch import Instrumentation
@@ -34,8 +34,13 @@ FAMILIES: tuple[tuple[str, Build], ...] = (
     ("barrier.", barriers.build_arrive),
     ("warp.", barriers.build_order),
     ("fence", barriers.build_order),
+    ("products.", barriers.build_order),
     ("warpgroup.", warpgroups.build_warpgroups),
     ("registers.", registers.build_registers),
+    ("cluster.", cluster.build_cluster),
+    ("peer.", cluster.build_peer),
+    ("remote.", cluster.build_remote),
+    ("multicast.", cluster.build_multicast),
     ("run", scheduler.build_run),
     (REPORT, lambda name, watch: [build_report()]),
     (OWNERS, lambda name, watch: [build_owners(name)]),

@@ -3,7 +3,8 @@
     i32 run(ptr worker)
 
 A kernel whose CTAs may wait for each other has several places in the ring that starts at `worker`; each of their CTAs
-gets a round in turn. Other kernels have one place, whose CTA runs to its end.
+gets a round in turn. Those of a cluster start together, when the places of the cluster are free. Other kernels have one
+place, whose CTA runs to its end.
 
 It returns DONE when the grid is finished, NEED_DIVERGENT when a warp diverged and its code is not compiled yet
 (the host compiles it and calls again), STOPPED when the launch must end. All state is in the records, so a worker
@@ -13,6 +14,7 @@ can return to the host at any time and continue later.
 from ..context import (
     BARRIER_BYTES,
     BARRIER_COUNT,
+    CLUSTER,
     CONVERGED,
     DEADLOCK,
     DIVERGED,
@@ -25,6 +27,7 @@ from ..context import (
     GRID_TOTAL,
     NEED_DIVERGENT,
     NO_ARRIVAL,
+    NO_CLUSTER,
     NO_REGISTERS,
     OUT_OF_BUDGET,
     OUT_OF_ROOM,
@@ -32,6 +35,7 @@ from ..context import (
     STOPPED,
     STUCK,
     TRAPPED,
+    WARP_ARRIVED,
     WARP_BLOCKED,
     WARP_BULK_GROUP,
     WARP_CLOCK,
@@ -43,6 +47,7 @@ from ..context import (
     WARP_LIVE,
     WARP_MISSING,
     WARP_NSMID,
+    WARP_ODD,
     WARP_PC,
     WARP_POLLED,
     WARP_REGISTERS,
@@ -54,6 +59,7 @@ from ..context import (
     WARP_SMID,
     WARP_SPENT,
     WARP_STEPS,
+    WARP_TO_WAIT,
     WARP_WAITING,
     WARP_WORKER,
     WORKER_BARRIERS,
@@ -63,6 +69,7 @@ from ..context import (
     WORKER_BULK_FINISH,
     WORKER_BUSY,
     WORKER_CALL_HOST,
+    WORKER_CLUSTER,
     WORKER_CTA,
     WORKER_DIVERGENT,
     WORKER_FAST,
@@ -71,6 +78,8 @@ from ..context import (
     WORKER_FRUITLESS,
     WORKER_GRID,
     WORKER_NEXT,
+    WORKER_PHASE,
+    WORKER_RANK,
     WORKER_REGIONS,
     WORKER_REGISTERS,
     WORKER_REPORT_CAPACITY,
@@ -91,6 +100,7 @@ from ..context import (
 from ..ir import LANES, Builder, Value, const, vec
 from ..mbarrier_word import COUNT_MASK, STATE_BYTES_SHIFT, STATE_MISSING_SHIFT
 from .barriers import build_release, warp_of
+from .cluster import peer_of
 from .mbarrier import pending_at
 from .shape import Variable, bits, count_range, function, get, loop, put, symbol, when
 from .watch import Instrumentation
@@ -121,13 +131,15 @@ def _run() -> Builder:
     with loop(b, lambda: const("i1", 1)):
         worker = current.get()
         current.set(get(b, worker, WORKER_NEXT))
-        with when(b, b.icmp("eq", get(b, worker, WORKER_BUSY), const("i32", 0))):
+        with when(b, _starts(b, worker)):
             stop = b.emit("i32", f"load atomic i32, ptr {b.offset(grid, GRID_STOP.at).ref} monotonic, align 4")
             with when(b, b.icmp("ne", stop, const("i32", 0))):
                 b.ret(const("i32", STOPPED))
-            number = b.emit("i64", f"atomicrmw add ptr {b.offset(grid, GRID_NEXT.at).ref}, i64 1 monotonic")
-            with when(b, b.icmp("ult", number, get(b, grid, GRID_TOTAL))):
-                b.call(symbol("begin_cta"), "void", [worker, number])
+            size = b.cast("zext", get(b, worker, WORKER_CLUSTER), "i64")
+            following = b.offset(grid, GRID_NEXT.at).ref
+            number = b.emit("i64", f"atomicrmw add ptr {following}, i64 {size.ref} monotonic")
+            with when(b, b.icmp("ult", number, get(b, grid, GRID_TOTAL))), count_range(b, size) as rank:
+                b.call(symbol("begin_cta"), "void", [peer_of(b, worker, rank), b.op("add", number, rank)])
         with when(b, b.icmp("eq", get(b, worker, WORKER_BUSY), const("i32", 0))):
             idle.set(b.op("add", idle.get(), const("i32", 1)))
             with when(b, b.icmp("uge", idle.get(), get(b, worker, WORKER_RING))):
@@ -145,6 +157,14 @@ def _run() -> Builder:
     return b
 
 
+def _starts(b: Builder, worker: Value) -> Value:
+    """Return whether a cluster can start here: the worker has rank 0, and no CTA of the last one is running."""
+    busy = Variable(b, get(b, worker, WORKER_RANK))
+    with count_range(b, b.cast("zext", get(b, worker, WORKER_CLUSTER), "i64")) as rank:
+        busy.set(b.op("or", busy.get(), get(b, peer_of(b, worker, rank), WORKER_BUSY)))
+    return b.icmp("eq", busy.get(), const("i32", 0))
+
+
 def _begin_cta(watch: Instrumentation) -> Builder:
     b = function("begin_cta", "void", [("ptr", "worker"), ("i64", "number")])
     worker = b.param("worker")
@@ -159,6 +179,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
     put(b, worker, WORKER_BUSY, const("i32", 1))
     put(b, worker, WORKER_FRUITLESS, const("i32", 0))
     put(b, worker, WORKER_BULK_COUNT, const("i32", 0))
+    put(b, worker, WORKER_PHASE, const("i32", 0))
     put(b, worker, WORKER_THREADS, get(b, worker, WORKER_BLOCK_THREADS))
     fill = [get(b, worker, WORKER_SHARED), const("i8", 0xFF), get(b, worker, WORKER_SHARED_BYTES), const("i1", 0)]
     b.intrinsic("memset", "void", fill, overloads=["ptr", "i64"])
@@ -183,7 +204,8 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         few = b.op("sub", b.op("shl", const("i32", 1), b.op("and", left, const("i32", 31))), const("i32", 1))
         put(b, warp, WARP_LIVE, b.select(full, const("i32", -1), few))
         put(b, warp, WARP_DIVERGENT, b.select(full, const("i32", 0), const("i32", 1)))
-        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED, WARP_STEPS):
+        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED, WARP_STEPS, WARP_ARRIVED,
+                      WARP_ODD, WARP_TO_WAIT):  # fmt: skip
             put(b, warp, field, const("i32", 0))
         put(b, warp, WARP_HASH, const("i64", 0))
         put(b, warp, WARP_REGISTERS, get(b, worker, WORKER_REGISTERS))
@@ -238,15 +260,32 @@ def _turn() -> Builder:
     with when(b, b.icmp("ne", moved.get(), const("i32", 0))):
         rounds = b.op("add", get(b, worker, WORKER_FRUITLESS), const("i32", 1))
         put(b, worker, WORKER_FRUITLESS, rounds)
-        alone = b.icmp("eq", get(b, worker, WORKER_RING), const("i32", 1))
         tried = b.icmp("ne", b.op("and", moved.get(), const("i32", _TRIED)), const("i32", 0))
-        most = b.select(tried, const("i32", MOST_FRUITLESS), const("i32", 1))
-        hopeless = b.op("and", alone, b.icmp("ugt", rounds, most))
+        several = b.icmp("ugt", get(b, worker, WORKER_RING), const("i32", 1))
+        most = b.select(b.op("or", tried, several), const("i32", MOST_FRUITLESS), const("i32", 1))
+        hopeless = b.op("and", b.icmp("ugt", rounds, most), _all_fruitless(b, worker))
         with when(b, b.op("xor", hopeless, const("i1", 1)), likely=True):
             b.ret(const("i32", DONE))
     _report_waiting(b, worker)
     b.ret(const("i32", STOPPED))
     return b
+
+
+def _all_fruitless(b: Builder, worker: Value) -> Value:
+    """Return whether no other CTA of the ring can help: for as many rounds, all of them only tested as well."""
+    others = Variable(b, const("i1", 1))
+    place = Variable(b, get(b, worker, WORKER_NEXT))
+    with loop(b, lambda: b.icmp("ne", _number(b, place.get()), _number(b, worker))):
+        other = place.get()
+        idle = b.icmp("eq", get(b, other, WORKER_BUSY), const("i32", 0))
+        waits = b.icmp("uge", get(b, other, WORKER_FRUITLESS), const("i32", MOST_FRUITLESS))
+        others.set(b.op("and", others.get(), b.op("or", idle, waits)))
+        place.set(get(b, other, WORKER_NEXT))
+    return others.get()
+
+
+def _number(b: Builder, pointer: Value) -> Value:
+    return b.emit("i64", f"ptrtoint ptr {pointer.ref} to i64")
 
 
 def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
@@ -335,10 +374,12 @@ def _report_waiting(b: Builder, worker: Value) -> None:
         tests = b.op("and", live, b.op("xor", get(b, warp, WARP_BLOCKED), const("i32", -1)))
         polled = b.icmp("ne", get(b, warp, WARP_POLLED), const("i32", 0))
         with when(b, b.op("and", polled, b.icmp("ne", tests, const("i32", 0)))):
-            for_registers = b.icmp("eq", get(b, warp, WARP_POLLED), const("i32", POOL))
-            with when(b, for_registers):
+            awaited = get(b, warp, WARP_POLLED)
+            with when(b, b.icmp("eq", awaited, const("i32", POOL))):
                 _report(b, warp, NO_REGISTERS, tests, get(b, warp, WARP_MISSING))
-            with when(b, b.op("xor", for_registers, const("i1", 1))):
+            with when(b, b.icmp("eq", awaited, const("i32", CLUSTER))):
+                _report(b, warp, NO_CLUSTER, tests, get(b, warp, WARP_MISSING))
+            with when(b, b.icmp("ult", awaited, const("i32", CLUSTER))):
                 _report(b, warp, NO_ARRIVAL, tests, _mbarrier_state(b, warp))
             left.set(b.op("xor", live, tests))
         with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):

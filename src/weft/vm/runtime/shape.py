@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, contextmanager
 from ..context import (
     REPORT_BYTES,
     WARP_CTAID,
+    WARP_HOME,
     WARP_ID,
-    WARP_WORKER,
     WORKER_CTA,
     WORKER_REPORT_CAPACITY,
     WORKER_REPORT_COUNT,
@@ -138,7 +138,7 @@ def build_report() -> Builder:
     """Append one record to the worker's reports; beyond the capacity they are only counted."""
     b = function(REPORT, "void", REPORT_PARAMS)
     warp = b.param("warp")
-    worker = get(b, warp, WARP_WORKER)
+    worker = get(b, warp, WARP_HOME)
     count = get(b, worker, WORKER_REPORT_COUNT)
     put(b, worker, WORKER_REPORT_COUNT, b.op("add", count, const("i32", 1)))
     with when(b, b.icmp("ult", count, get(b, worker, WORKER_REPORT_CAPACITY))):

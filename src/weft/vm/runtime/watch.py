@@ -57,10 +57,34 @@ class Access:
     """The bytes of an asynchronous copy arrive; `copy` announced it before."""
     bulk: bool = False
     """A bulk copy makes the access, not a thread: `lanes` is the lane that issued it."""
+    peer: bool = False
+    """It is in the shared memory of another CTA of the cluster, whose worker the warp's record names meanwhile."""
     words: Value | None = None
     """An arrival at an mbarrier, or a test of it: ptr to 32 x i64, words (`vm/mbarrier_word.py`) of the phase meant."""
     lines: Lines | None = None
     """The same bytes (all of them, if any lane is on) as lines, if known."""
+
+
+@dataclass(frozen=True)
+class BulkCopy:
+    """A bulk copy of one lane between shared memory and global memory."""
+
+    near: Value
+    """i32: its shared address."""
+    bytes: Value
+    """i32: how many bytes, in one run of shared memory."""
+    mbarrier: Value
+    """i32: the shared address of the mbarrier that a load signals; NO_MBARRIER for a store or a reduction."""
+    lanes: Value
+    """i32 mask of the lane that issued it."""
+    loads: bool
+    """Whether it reads global memory and writes shared memory."""
+    far: Value
+    """i64: the offset of its tensor, or of its bytes, in global memory."""
+    map: Value | None = None
+    """i64: the generic address of its tensor map, if it has one."""
+    phase: Value | None = None
+    """i32: when a load has arrived, the phase of the mbarrier that counted its bytes."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +139,10 @@ class Instrumentation:
 
     sees_bulk = False
     """Whether `access` is called for the accesses of bulk copies (`Access.bulk`)."""
+
+    sees_peers = False
+    """Whether `access` is called for accesses to the shared memory of another CTA (`Access.peer`): the worker that the
+    warp's record names is that CTA's then."""
 
     def wants(self, event: str) -> bool:
         """Return whether the method called `event` is not the empty one; expensive arguments are built only then."""
@@ -195,6 +223,29 @@ class Instrumentation:
 
     def fence(self, b: Builder, lanes: Value) -> None:
         """Called when `lanes` execute a memory fence. There is a `site`."""
+
+    # -- asynchronous agents: bulk copies and products of a warpgroup, which go on after their instruction -----------
+
+    def bulk(self, b: Builder, copy: BulkCopy) -> None:
+        """Called when a lane issues a bulk copy. There is a `site`."""
+
+    def bulk_landed(self, b: Builder, copy: BulkCopy) -> None:
+        """Called when the bytes of a bulk load have arrived, before its mbarrier counts them. There is a `site`."""
+
+    def agent_group(self, b: Builder, queue: str, lanes: Value) -> None:
+        """Called when `lanes` close a group of agents; `queue` is `bulk` or `wgmma`. There is a `site`."""
+
+    def agent_wait(self, b: Builder, queue: str, pending: Value, lanes: Value) -> None:
+        """Called when `lanes` have waited for all but their last `pending` (i32) groups. There is no `site`."""
+
+    def proxy_fence(self, b: Builder, lanes: Value) -> None:
+        """Called at fence.proxy.async, unless it is only for global memory. There is a `site`."""
+
+    def map_release(self, b: Builder, lanes: Value) -> None:
+        """Called when `lanes` release the tensor maps that they have written. There is a `site`."""
+
+    def map_acquire(self, b: Builder, addresses: Value, lanes: Value) -> None:
+        """Called when `lanes` acquire the tensor maps at generic `addresses` (<32 x i64>). There is a `site`."""
 
     def functions(self) -> Sequence[Builder]:
         """Return the probe's functions that its event code calls."""
