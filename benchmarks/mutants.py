@@ -151,8 +151,8 @@ def try_one(
     if diagnosis.fix is not None:
         fixed = folder / f"fixed_{mutant.id}{candidate.path.suffix}"
         fixed.write_text(diagnosis.fix.text)
-        larger = larger_workloads(original.supports)
-        row["fix_right"] = bool(original.same_runs(replace(candidate, path=fixed), larger))
+        repaired, larger = replace(candidate, path=fixed), larger_workloads(original.supports)
+        row["fix_right"] = original.compare(repaired) is Build.SAME or original.same_runs(repaired, larger)
     if diagnosis.verdict.passed or status is Status.UNSUPPORTED:
         same = original.same_runs(candidate, larger_workloads(original.supports))
         if same:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from triton.backends.nvidia.compiler import CUDAOptions
 
 import weft.triton
 from tests.triton import planted_kernels, tuning_kernels
@@ -19,6 +20,7 @@ def tuned_sum(*configs: Any) -> Any:
     return triton.autotune(configs=list(configs), key=["n"], reset_to_zero=["out_ptr"])(tuning_kernels.block_sums)
 
 
+@pytest.mark.skipif("min_shared_mem" not in CUDAOptions.__dataclass_fields__, reason="a setting of Triton 3.9")
 def test_the_cheapest_is_chosen_and_the_refused_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     fast = triton.Config({"BLOCK": 256, "KIND": 0})
     slow = triton.Config({"BLOCK": 256, "KIND": 1})  # 64 square roots

@@ -16,6 +16,7 @@ from .module import Function, Module, Variable
 from .parse_body import Body
 from .parse_variables import SPACES, parse_parameter, parse_variables
 from .passes.discard_unread import discard_unread
+from .passes.relax_guesses import relax_guesses
 from .passes.resolve_calls import resolve_calls
 
 LINKING = frozenset([".visible", ".extern", ".weak", ".common"])
@@ -31,8 +32,8 @@ OF_CLUSTERS = frozenset(("explicitcluster", "reqnctapercluster", "maxclusterrank
 
 
 def parse(text: str) -> Module:
-    """Read an entire PTX file; calls through registers are resolved, unread members of vector loads are `_`."""
-    return discard_unread(resolve_calls(ModuleParser(tokenize(text)).module()))
+    """Read an entire PTX file and run the passes that work on a module."""
+    return _finished(ModuleParser(tokenize(text)).module())
 
 
 def parse_declarations(text: str) -> Module:
@@ -54,7 +55,11 @@ def parse_kernel(text: str, entry: str) -> Module:
         parser.variables = list(declared.variables)  # a local variable of the same name gets another
         parser.declaration(parser.take())
         bodies.update(parser.functions)
-    return discard_unread(resolve_calls(replace(declared, functions={**declared.functions, **bodies})))
+    return _finished(replace(declared, functions={**declared.functions, **bodies}))
+
+
+def _finished(module: Module) -> Module:
+    return relax_guesses(discard_unread(resolve_calls(module)))
 
 
 class ModuleParser(Cursor):

@@ -24,7 +24,7 @@ from .fresh import Fresh, Watching
 from .stand_ins import answers, patched
 from .tensors import host_address
 from .tuned import Tuned
-from .tuning import Tuner
+from .tuning import Tuner, listening
 
 _BINDER = "dynamic_func"
 """Triton's function that reads the address of every tensor, for its alignment."""
@@ -76,7 +76,8 @@ def on(
     asked_of_cuda = answers(device)
     driver = VirtualDriver(device, SimpleNamespace(**asked_of_cuda), CUDA if cuda else CPU, tuner)
     with ExitStack() as stack:
-        stack.enter_context(_knobs(tuner))
+        stack.enter_context(_own_cache())
+        stack.enter_context(listening(tuner))
         stack.enter_context(patched(triton.testing, {"do_bench": bench, "do_bench_cudagraph": bench}))
         stack.enter_context(patched(torch.Tensor, {"data_ptr": _noting(device)}))
         if device.watch.keeps_written:
@@ -115,18 +116,10 @@ def _backend(driver: VirtualDriver) -> Iterator[None]:
 
 
 @contextmanager
-def _knobs(tuner: Tuner) -> Iterator[None]:
-    """Set Triton's cache folder to Weft's (estimates must not be reused as timings) and the listener of autotuners."""
-    given = triton.knobs.autotuning.listener
-
-    def listener(**results: Any) -> None:
-        tuner.finish(**results)
-        if given is not None:
-            given(**results)
-
-    with triton.knobs.cache.scope(), triton.knobs.autotuning.scope():
+def _own_cache() -> Iterator[None]:
+    """Set Triton's cache folder to Weft's: estimates must not be reused as timings."""
+    with triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(knobs.cache_dir() / "triton_jit")
-        triton.knobs.autotuning.listener = listener
         yield
 
 

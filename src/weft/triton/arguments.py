@@ -11,7 +11,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from triton.backends.driver import decompose_descriptor, expand_signature
 
 from weft.core.errors import LaunchError, Unsupported
 from weft.vm.tensor_map import FILL_NAN, FILL_ZERO, of_array
@@ -83,11 +82,28 @@ def _flattened(kind: Any, value: Any, name: str, maps: Iterator[Any]) -> Iterato
             yield from _flattened(inner, member, f"{name}[{number}]", maps)
     elif str(kind).startswith("tensordesc"):
         meta = next(maps, None)
-        kinds = expand_signature([kind], [meta] if meta else None, MAP)
-        members = [(meta, value), *value.shape, *value.strides] if meta else decompose_descriptor(value)
-        yield from zip(kinds, members, [name] * len(kinds), strict=True)
+        members = [(MAP, (meta, value))] if meta else _decomposed(kind, value)
+        for member in [*members, *_typed("i32", value.shape), *_typed("i64", value.strides)]:
+            yield *member, name
     elif kind != CONSTANT:
         yield kind, value, name
+
+
+def _decomposed(kind: str, descriptor: Any) -> list[tuple[str, Any]]:
+    """Return a tensor descriptor that is no tensor map: pointer, shape, strides and its options.
+
+    Shape and strides stand behind it once more, as they do behind a map. The last option is new in Triton 3.7.
+    """
+    options = [descriptor.padding == "nan"]
+    if hasattr(descriptor, "round_f32_to_tf32"):
+        options.append(descriptor.round_f32_to_tf32)
+    element = kind.partition("<")[2].partition("[")[0]
+    sizes = [*descriptor.shape, *descriptor.strides]
+    return [("*" + element, descriptor.base), *_typed("i64", sizes), *_typed("i1", options)]
+
+
+def _typed(kind: str, values: Sequence[int]) -> list[tuple[str, int]]:
+    return [(kind, value) for value in values]
 
 
 def _encode(kind: str, value: Any, name: str, address_of: AddressOf, number: Callable[[int], int]) -> bytes:
@@ -115,7 +131,7 @@ def _tensor_map(meta: Mapping[str, Any], descriptor: Any, name: str, address_of:
     refused = {
         "im2col": meta.get("is_im2col"),
         "padded fp4": meta.get("fp4_padded"),
-        "rounding to tf32": descriptor.round_f32_to_tf32,
+        "rounding to tf32": getattr(descriptor, "round_f32_to_tf32", False),
     }
     for what, given in refused.items():
         if given:

@@ -34,7 +34,8 @@ class Utils:
         loaded = load(name, cubin)
         registers = max(loaded.facts.registers, 1)
         threads = min(MOST_THREADS, self._device.chip.architecture.registers // registers // WARP * WARP)
-        module = loaded if getattr(knobs.runtime.kernel_unload_hook, "calls", ()) else None
+        unload_hook = getattr(knobs.runtime, "kernel_unload_hook", None)  # of Triton 3.8
+        module = loaded if getattr(unload_hook, "calls", ()) else None
         return module, loaded, loaded.facts.registers, loaded.facts.local_bytes // 4, threads
 
     def unload_module(self, module: Loaded) -> None:

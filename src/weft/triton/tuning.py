@@ -5,11 +5,13 @@ import logging
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from triton import knobs
+from triton.runtime.autotuner import Autotuner
 
 from weft.core import knobs as settings
 from weft.core.errors import ToolMissing, WeftError
@@ -20,6 +22,7 @@ from weft.toolchain.ptxas_log import parse_resources
 from .device import Device
 from .errors import KernelFindings
 from .estimates import Estimated, Estimator, answer, say_once, total_ms
+from .stand_ins import patched
 from .tuned import Tuned, TunedConfig
 
 NOT_TRIED = "not tried: WEFT_AUTOTUNE accepted enough others"
@@ -62,7 +65,7 @@ class Tuner:
         self._rows.append((TunedConfig(config, total_ms(made), spilled), False))
         return answer(inf if spilled else total_ms(made), quantiles)
 
-    def finish(self, *, fn: Any, key: Any, best_config: Any, **_: Any) -> None:
+    def finish(self, fn: Any, key: Any, best_config: Any) -> None:
         """Record the choice of Triton's autotuner."""
         rows, self._rows = self._rows, []
         if not rows:
@@ -97,6 +100,22 @@ class Tuner:
         if binary.ptx_digest not in self._spills:
             self._spills[binary.ptx_digest] = _ask_ptxas(binary, entry)
         return self._spills[binary.ptx_digest]
+
+
+def listening(tuner: Tuner) -> AbstractContextManager[None]:
+    """Inside, the tuner learns what Triton's autotuners choose."""
+    original = Autotuner.run
+
+    def run(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
+        """Launch as before. A key that is new in the cache has been tuned, also if the launch failed."""
+        before = set(autotuner.cache)
+        try:
+            return original(autotuner, *args, **kwargs)
+        finally:
+            for key in set(autotuner.cache) - before:
+                tuner.finish(autotuner.base_fn, key, autotuner.cache[key])
+
+    return patched(Autotuner, {"run": run})
 
 
 def _ask_ptxas(binary: Binary, entry: str) -> int:

@@ -31,6 +31,9 @@ _CACHE = {
 }
 _ORDER = {"order": "relaxed acquire", "scope": "cta cluster gpu sys"}
 
+GUESS = _ld("ld.order.scope{.space}.type *d, [a]", space=_SPACE, type=_ALL, **_ORDER)
+"""In the manual it is `ld.relaxed`; here its value is what a compare-and-swap expects (`passes/relax_guesses.py`)."""
+
 ROWS: tuple[Form, ...] = (
     _mov("9.7.9.3", "mov.type *d, *a", type="pred b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"),
     _ld("ld{.weak}{.space}{.cop}{.evict}{.prefetch}{.vec}.type *d, [a]; cache:b64", space=_SPACE, vec="v2 v4",

@@ -7,6 +7,7 @@ retries a compare-and-swap with the value it found last waits for no thread: one
 
 from collections.abc import Iterable
 
+from ..isa.memory import GUESS
 from ..module import Instruction, Reg
 from .build_cfg import Block, Cfg
 
@@ -53,6 +54,8 @@ def asks_others(ins: Instruction) -> bool:
 
     That is an atomic operation that returns a value, or a strong load: volatile, or with an order (PTX ISA 8.4).
     """
+    if ins.form is GUESS:  # another CTA's value makes the exchange fail, which the loop around it repeats
+        return False
     shows = any(access.reads and access.space(ins.mods) in ("global", "generic") for access in ins.facts.accesses)
     if not shows or not ins.form.returns:
         return False

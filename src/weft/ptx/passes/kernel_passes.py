@@ -1,6 +1,7 @@
 """All passes of a kernel, in order: each is a file of this package, and runs when its result is first needed.
 
-Four run elsewhere. `resolve_calls` and `discard_unread` work on a module: `ptx/parse.py` runs them once per file.
+Five run elsewhere. `resolve_calls`, `discard_unread` and `relax_guesses` work on a module: `ptx/parse.py` runs them
+once per file.
 `group_mma` depends on how the emitter of warps in step splits the kernel: `vm/emit/in_step.py` runs it.
 `find_recognition` depends on the contents of a call's inputs: `judge/recognise.py` runs it.
 """
