@@ -79,6 +79,8 @@ class DeviceCopies:
         """Return the device's address of a tensor; its storage is placed and copied in."""
         if type(tensor).__name__ == "TensorWrapper":  # triton.reinterpret(tensor, dtype)
             tensor = tensor.base
+        if not isinstance(tensor, torch.Tensor) and hasattr(tensor, "data_ptr"):
+            return self._by_address(tensor, name)
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             raise LaunchError(f"argument {name} is a {type(tensor).__name__}: give a dense torch tensor")
         if tensor.device.type not in ("cpu", "cuda"):
@@ -97,6 +99,17 @@ class DeviceCopies:
             if storage.data_ptr() <= value < storage.data_ptr() + storage.nbytes():
                 return self._place(storage, "by address").device + value - int(storage.data_ptr())
         return value
+
+    def _by_address(self, pointer: Any, name: str) -> int:
+        """Return the device's address of an object with `data_ptr` and `dtype`, which Triton takes like a tensor."""
+        host = int(pointer.data_ptr())
+        device = self.number(host)
+        if device == host != 0:
+            raise LaunchError(
+                f"argument {name}: {type(pointer).__name__}.data_ptr() is {host:#x}, which is in no known tensor: "
+                "compute it from the data_ptr() of a tensor"
+            )
+        return device
 
     def translate(self) -> None:
         """Write device addresses where an integer tensor holds host addresses."""
