@@ -125,8 +125,11 @@ def _repaired(diagnosis: Diagnosis, supports: Supports, choice: Choice, progress
         verdict, judged = _first_failure(candidate, supports, choice, progress)
         return verdict.passed, judged
 
-    fix = find_source_fix(case.candidate, case.task, spelled, tuple(tested), judge_all)
-    return replace(diagnosis, repairs=tuple(spelled), fix=fix)
+    # An edit in a function that is called at a suspected line may have to be written there.
+    elsewhere = [replace(each, place=at) for each in spelled[:1] if not each.text for at in inlining_chain(place)]
+    fix = find_source_fix(case.candidate, case.task, [*spelled, *elsewhere], tuple(tested), judge_all)
+    first = [fix.repair] if fix is not None else []
+    return replace(diagnosis, repairs=tuple(dict.fromkeys([*first, *spelled])), fix=fix)
 
 
 def _wider(small: Workload, supports: Supports) -> Iterator[Workload]:

@@ -27,6 +27,8 @@ class SourceFix:
     """A change of the source with which the kernel passes."""
 
     path: Path
+    repair: Repair
+    """The edit that it writes into the source."""
     text: str
     """The file after the change."""
     diff: str
@@ -41,26 +43,26 @@ class SourceFix:
 def find_source_fix(
     candidate: Candidate, task: Task, repairs: Sequence[Repair], workloads: Sequence[Workload], judge_all: JudgeAll
 ) -> SourceFix | None:
-    """Return the first change of the source that passes `workloads`, the smallest first, and then all others."""
+    """Return the first change of the source, in the order of the repairs, that passes `workloads` and all others."""
     path, until = candidate.path, time.process_time() + MOST_SECONDS
     original = path.read_text()
     with copy_of(candidate) as copy:
-        for text in _texts(original, path.name, repairs):
+        for repair, text in _texts(original, path.name, repairs):
             if time.process_time() > until:
                 return None
             tried = copy.with_text(text)
             if passes(tried, task, workloads):
                 passed, judged = judge_all(tried)
                 if passed:
-                    return SourceFix(path, text, _diff(path, original, text), judged)
+                    return SourceFix(path, repair, text, _diff(path, original, text), judged)
     return None
 
 
-def _texts(original: str, name: str, repairs: Sequence[Repair]) -> Iterator[str]:
+def _texts(original: str, name: str, repairs: Sequence[Repair]) -> Iterator[tuple[Repair, str]]:
     tried: set[str] = set()
     for repair in repairs:
         if repair.text:
-            yield repair.text
+            yield repair, repair.text
         elif Path(repair.place.file).name == name:
             try:
                 texts = rewrites(original, name, repair.place.line, repair.kind, repair.words)
@@ -69,7 +71,7 @@ def _texts(original: str, name: str, repairs: Sequence[Repair]) -> Iterator[str]
             for text in texts[:MOST_TEXTS]:
                 if text not in tried:
                     tried.add(text)
-                    yield text
+                    yield repair, text
 
 
 def _diff(path: Path, before: str, after: str) -> str:
