@@ -33,7 +33,8 @@ CASES = [
     ("s += __shfl_down_sync(m, s, o);", Kind.CALL, "__shfl_down_sync → shfl.bfly", "s += __shfl_xor_sync(m, s, o);"),
     ("p = exp2f(s - m);", Kind.CALL, "without the call of exp2f", "p = (s - m);"),
     ("acc[i] = p * v;", Kind.VALUE, "= → +=", "acc[i] += p * v;"),
-    ("p = exp2f(s - m);", Kind.VALUE, "the value times log2(e)", "p = (exp2f(s - m)) * 1.44269504f;"),
+    ("p = exp2f(s - m);", Kind.VALUE, "the value times log2(e)", "p = exp2f(s - m) * 1.44269504f;"),
+    ("p = s - m;", Kind.VALUE, "the value times log2(e)", "p = (s - m) * 1.44269504f;"),
     ("x = row * D + head;", Kind.EXCHANGE, "two variables exchanged", "x = head * D + row;"),
 ]
 
@@ -62,6 +63,16 @@ def test_variables_sizes_and_limits_of_other_lines_are_tested() -> None:
     assert ended in rewrites(text, "f.cu", 5, Kind.GUARDED, "-inf from a limit of other lines on")
     grouped = text.replace("head * 4", "(head / (HQ / HKV)) * 4")
     assert grouped in rewrites(text, "f.cu", 6, Kind.VALUE, "a variable divided by HQ / HKV")
+
+
+def test_parameters_of_the_kernel_are_tested() -> None:
+    text = """__global__ void other(float* o, float wrong) {}
+__global__ void f(const float* q, int N, float scale) {
+    float s = sum(q[N]);
+}
+"""
+    texts = rewrites(text, "f.cu", 3, Kind.VALUE, "the value times another variable")
+    assert texts[0] == text.replace("sum(q[N]);", "sum(q[N]) * scale;") and "wrong;" not in "".join(texts)
 
 
 def test_a_comparison_is_not_taken_for_an_assignment() -> None:

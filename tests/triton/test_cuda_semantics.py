@@ -179,6 +179,33 @@ def test_numbers_as_operands() -> None:
         assert found.dtype == expected.dtype and torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("second", ["plain", "conjugated"])
+@pytest.mark.parametrize("first", ["plain", "conjugated"])
+def test_tensors_that_are_conjugated_when_they_are_read(first: str, second: str) -> None:
+    """PyTorch hands these to some kernels (vdot, matmul) as they are, with a mark."""
+
+    def results(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        a, b = (a.conj() if first == "conjugated" else a), (b.conj() if second == "conjugated" else b)
+        negated = b.imag  # of a conjugated tensor: a view that is negated when it is read
+        return [torch.vdot(a[0], b[0]), a @ b.T, a * b, negated @ negated.T, torch.empty_like(b).copy_(b), b.cpu()]
+
+    x, y = torch.randn(2, 3, 4, dtype=torch.cfloat)
+    for found, expected in zip(results(x.to("cuda"), y.to("cuda")), results(x, y), strict=True):
+        torch.testing.assert_close(found.cpu(), expected)
+
+
+def test_the_state_of_the_generator_is_seed_and_offset() -> None:
+    (generator,) = torch.cuda.default_generators
+    for _ in range(2):
+        torch.manual_seed(77)
+        seed, offset = generator.get_state().view(torch.int64)
+        assert (int(seed), int(offset)) == (77, 0)
+        state = generator.get_state()
+        state.view(torch.int64)[1] += 12
+        generator.set_state(state)
+        assert generator.get_offset() == 12 and torch.equal(generator.get_state(), state)
+
+
 def test_views_share_memory_and_outputs_grow() -> None:
     x = torch.arange(12.0, device="cuda").reshape(3, 4)
     x.t()[1:3].mul_(10)

@@ -169,7 +169,8 @@ def _values(line: SourceLine, words: str) -> Rewrites:
         factor = next((spelled for name, spelled in _FACTORS.items() if name in words), "")
         for first, last in _assigned(line):
             for name in [factor] if factor else _names_near(line):
-                yield line.put(first, last, f"({line.spelled(first, last)}) {sign} {name}")
+                value = line.spelled(first, last) if _is_call(line, first, last) else f"({line.spelled(first, last)})"
+                yield line.put(first, last, f"{value} {sign} {name}")
 
 
 def _exchanges(line: SourceLine, words: str) -> Rewrites:
@@ -255,9 +256,14 @@ def _assigned(line: SourceLine) -> Iterator[tuple[int, int]]:
                 yield index + 1, end - 1
 
 
+def _is_call(line: SourceLine, first: int, last: int) -> bool:
+    """Return whether the tokens are a name, or a call of a function."""
+    return first == last or (line.at(first + 1) == "(" and line.source.after(first + 1) == last + 1)
+
+
 def _names_near(line: SourceLine) -> list[str]:
-    """Return variables that are assigned before the line, the nearest first."""
-    found: dict[str, None] = {}
+    """Return the kernel's parameters of floating point, then variables assigned before the line, the nearest first."""
+    found = dict.fromkeys(_parameters(line))
     for index in range(len(line.source.tokens) - 1, -1, -1):
         token = line.source.tokens[index]
         near = line.number - _NEARBY <= token.line < line.number
@@ -265,6 +271,15 @@ def _names_near(line: SourceLine) -> list[str]:
         if near and token.kind == "word" and assigned and token.text not in _KEYWORDS:
             found[token.text] = None
     return list(found)[:_MOST_NAMES]
+
+
+def _parameters(line: SourceLine) -> Iterator[str]:
+    """Yield the names in `float scale,` and `float scale)` after the last `__global__` before the line."""
+    before = [index for index, token in enumerate(line.source.tokens) if token.line < line.number]
+    kernel = max((index for index in before if line.at(index) == "__global__"), default=0)
+    for index in before:
+        if index > kernel and line.at(index) == "float" and line.at(index + 2) in (",", ")"):
+            yield line.at(index + 1)
 
 
 def _comparisons(line: SourceLine) -> list[str]:

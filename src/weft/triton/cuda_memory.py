@@ -85,7 +85,10 @@ def on_cpu(tensor: Any) -> Any:
     storage = tensor.untyped_storage()
     same = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), torch.device("cpu"), storage.nbytes())
     made = torch.empty(0, dtype=tensor.dtype, device="cpu")
-    return made.set_(same, tensor.storage_offset(), tensor.size(), tensor.stride())
+    made.set_(same, tensor.storage_offset(), tensor.size(), tensor.stride())
+    # Some operators, such as vdot and matmul, take tensors that are conjugated or negated only when they are read.
+    made = made.conj() if tensor.is_conj() else made
+    return torch._neg_view(made) if tensor.is_neg() else made
 
 
 def on_cuda(tensor: Any) -> Any:

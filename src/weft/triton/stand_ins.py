@@ -14,6 +14,7 @@ from weft.engines.launch import Launch
 from weft.engines.protocol import RunOptions
 from weft.vm.launch import PLAIN
 
+from .cuda_generator import DefaultGenerator
 from .device import Device
 from .estimates import Estimator, say_once, total_ms
 
@@ -188,6 +189,13 @@ def answers(device: Device) -> Mapping[str, Any]:
         "_exchange_device": 0,
         "_maybe_exchange_device": 0,
     }
+    generator = DefaultGenerator()
+
+    def seed_all(seed: int) -> None:
+        """Seed CUDA's generator, and the CPU's, from which PyTorch's random tensors come."""
+        torch.default_generator.manual_seed(seed)
+        generator.manual_seed(seed)
+
     silent = (
         "init",
         "_lazy_init",
@@ -221,8 +229,9 @@ def answers(device: Device) -> Mapping[str, Any]:
         "device": DeviceGuard,
         "_DeviceGuard": DeviceGuard,
         "device_of": type("device_of", (DeviceGuard,), {}),
-        "manual_seed": lambda seed: _seed(seed),
-        "manual_seed_all": lambda seed: _seed(seed),
+        "default_generators": (generator,),
+        "manual_seed": seed_all,
+        "manual_seed_all": seed_all,
     }
 
 
@@ -240,11 +249,6 @@ def _refuse(what: str) -> Callable[..., Any]:
 def _refused_class(name: str) -> type:
     """Return a class, because libraries derive from it or ask `isinstance`; making an object is refused."""
     return type(name, (), {"__init__": _refuse(name)})
-
-
-def _seed(seed: int) -> None:
-    """Seed the CPU's generator, from which random tensors come: the CUDA device has none."""
-    torch.default_generator.manual_seed(seed)
 
 
 @contextmanager

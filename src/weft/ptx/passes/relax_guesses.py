@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..isa.memory import GUESS
-from ..module import Function, Instruction, Module, Operand, Reg
+from ..module import Function, Instruction, Module, Operand, Reg, Vec
 
 _PLAIN = frozenset(("space", "type", "cop"))
 """Modifiers of a load that may be a guess; `cop` only chooses a cache."""
@@ -50,7 +50,10 @@ def _relaxed(ins: Instruction, guessed: set[tuple[str, Operand]]) -> Instruction
     if not ins.facts.is_load or ins.form.name != "ld" or ins.mods.keys() - _PLAIN:
         return ins
     target = ins.operand("d")
+    if isinstance(target, Vec) and len(target.items) == 1:  # `{ %r1 }`, as Triton writes it
+        target = target.items[0]
     if not isinstance(target, Reg) or (target.name, ins.operand("a")) not in guessed:
         return ins
     kept = {slot: word for slot, word in ins.mods.items() if slot != "cop"}
-    return replace(ins, form=GUESS, mods={"order": "relaxed", "scope": "gpu", **kept}, operands=ins.operands[:2])
+    mods = {"order": "relaxed", "scope": "gpu", **kept}
+    return replace(ins, form=GUESS, mods=mods, operands=(target, ins.operand("a")))
