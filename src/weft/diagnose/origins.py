@@ -59,13 +59,20 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
 
 
 def slice_lines(case: Case, place: Place | None) -> tuple[int, ...]:
-    """Return all lines of the user's file that `place` depends on, nearest first: its data, indices and conditions."""
+    """Return all lines of the user's file that `place` depends on, nearest first: its data, indices and conditions.
+
+    Behind them come the lines on which the results of earlier launches depend, the last launch first.
+    """
     kernel = case.kernel
     if kernel is None or place is None:
         return ()
     found: dict[int, None] = {}
-    for function in case.functions:
+    reached = False
+    for function in reversed(case.functions):
         seeds = [ins for ins in body(function) if _is_at(ins, place)]
+        reached = reached or bool(seeds)
+        if reached and not seeds:
+            seeds = [ins for ins in body(function) if ins.facts.writes_memory and ins.space == "global"]
         for ins in Sources(function, case.taps).back(seeds):
             for at in inlining_chain(own_place(ins.place, kernel)):
                 if at.file == place.file and at.line > 0:
@@ -74,15 +81,17 @@ def slice_lines(case: Case, place: Place | None) -> tuple[int, ...]:
 
 
 def with_functions(case: Case) -> Case:
-    """Returns the case with the functions of its compiled kernel, or with the reason why there are none."""
+    """Returns the case with the functions of its kernel in the order of launches, or the reason why there are none."""
     if case.kernel is None:
         return case
     try:
-        texts = {binary.ptx for binary in case.kernel.binaries(case.problem.arrays).values()}
-        modules = [parse(text) for text in sorted(texts)]
+        binaries = case.kernel.binaries(case.problem.arrays)
+        modules = [parse(text) for text in sorted({binary.ptx for binary in binaries.values()})]
     except WeftError as error:
         return replace(case, not_parsed=str(error))
-    return replace(case, functions=tuple(function for module in modules for function in module.functions.values()))
+    functions = [function for module in modules for function in module.functions.values()]
+    order = {binary.entries.get(entry, entry): number for number, (entry, binary) in enumerate(binaries.items())}
+    return replace(case, functions=tuple(sorted(functions, key=lambda each: order.get(each.name, len(order)))))
 
 
 def function_line(function: Function) -> int:
