@@ -424,12 +424,15 @@ def load(
 ) -> KernelFile:
     """Read the launch lines of a CUDA, PTX or Triton file. Raises NoLaunchLines, with a draft, if there are none.
 
-    `gpu` is the GPU it is compiled for (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
-    `launch` is the launch-line file of a PTX file (default: the `.launch` file next to it), `compiler` `nvrtc` or
-    `nvcc`. `host_code` separates a file's host code, and reads launch lines from it where the file has none.
+    `gpu` is the GPU it is compiled for (default: that of the file's `gpu` line, else l4); `arch` (`sm_89`) chooses the
+    smallest GPU of an architecture. `launch` is the launch-line file of a PTX file (default: the `.launch` file next
+    to it), `compiler` `nvrtc` or `nvcc`. `host_code` separates a file's host code, and reads launch lines from it
+    where the file has none.
     """
     folders = tuple(os.fspath(directory) for directory in include_dirs)
-    source, chosen = read_source(path, launch, folders), choose_gpu(gpu, arch)
+    source = read_source(path, launch, folders)
+    chosen = choose_gpu(gpu, arch, source.lines.gpu)
+    source.lines.require_gpu(chosen, source.lines_path)
     macros = {name: str(value) for name, value in defines.items()}
     if source.compiled and compiler != "nvrtc":
         raise UsageError(f"--compiler {compiler}: {source.path} is already compiled PTX")
