@@ -32,7 +32,7 @@ from .expressions import Expression
 from .kernel_source import KernelSource, read_source
 from .launch import Launch
 from .launch_lines import choose_types
-from .launch_records import ArrayLine, LaunchLine, LaunchLines, ScalarLine
+from .launch_records import Argument, ArrayLine, LaunchLine, LaunchLines, MapArgument, ScalarLine
 from .parameter_types import require_types
 from .pass_arguments import Parameter, parameters, pass_arguments
 from .propose_lines import propose_lines, propose_ptx_lines
@@ -370,7 +370,7 @@ class KernelFile:
             args = [*pass_arguments(line.arguments, params[:given], bound, placed), *[0] * (len(params) - given)]
             if not triton:  # Triton compiles for the types of the lines
                 require_types(line.arguments, self.lines.arrays, binary, entry, self.source.text)
-            names = [getattr(argument, "text", "struct") for argument in line.arguments]
+            names = [_called(argument) for argument in line.arguments]
             return Launch(
                 binary,
                 entry,
@@ -447,6 +447,13 @@ def load(
         macros, folders = _require_settled(source, macros), ()
     lines = choose_types(source.lines, source.lines_path, macros)
     return KernelFile(source, chosen, lines, macros, folders, source.allows, compiler=compiler)
+
+
+def _called(argument: Argument) -> str:
+    """Return the name of an argument in findings; a tensor map has the name of its array."""
+    if isinstance(argument, MapArgument):
+        return argument.array
+    return argument.text if isinstance(argument, Expression) else "struct"
 
 
 def read_host_code(
