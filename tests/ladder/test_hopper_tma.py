@@ -46,6 +46,13 @@ def test_levers_do_not_change_the_result(defines: dict[str, str], d: int) -> Non
     agree(defines, d, "top_left")
 
 
+def test_every_cta_of_a_larger_grid_is_judged() -> None:
+    """32 CTAs do the same: none is left out, so there is no note either."""
+    sizes = {"B": 1, "HQ": 8, "HKV": 8, "SQ": 512, "SKV": 512, "D": 64}
+    kernel = weft.load(PATH)
+    assert kernel.run(weft.VirtualGPU(kernel.gpu), sizes=sizes, watch=RaceCheck()).run.findings == ()
+
+
 def test_every_product_is_of_a_warpgroup_and_every_tile_is_a_box() -> None:
     """One tile of 64 keys at D = 80: five steps of 16 columns for S; four steps of 16 keys and two panels for P·V.
 
