@@ -5,6 +5,7 @@ at a time, and kernels that `weft evolve` makes.
 from collections.abc import Iterator
 from random import Random
 
+from weft.core.chips import DEFAULT_GPU
 from weft.evolve.levers import family, render, start_of, two_levers
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
@@ -26,7 +27,13 @@ def honest_kernels() -> Iterator[tuple[str, Request]]:
         for point in points:
             said = " ".join(f"{lever}={value}" for lever, value in point.items()) or "as it is"
             request = Request(
-                CandidateSource(text, defines=point), rung.task, name, choice, score=None, debug_build=False
+                CandidateSource(text, defines=point),
+                rung.task,
+                name,
+                choice,
+                score=None,
+                debug_build=False,
+                chip=rung.gpu or DEFAULT_GPU,
             )
             yield f"{name} {said}", request
     space, random = family("sdpa"), Random(11)

@@ -1,6 +1,6 @@
 """Diagnoses the bug zoo: is each bug named with its stage and cause, and is nothing reported for right kernels?
 
-    python benchmarks/zoo.py [--only Z12,Z05-split_k] [--part bugs|twins|rungs]
+    python benchmarks/zoo.py [--only Z12,Z05-split_k] [--part bugs|twins|rungs|hopper]
 
 One process runs one kernel after another; seconds are wall-clock time, from the file to the diagnosis, and CPU time,
 which other load does not change. `named` is the right stage (or one the zoo accepts instead) with the right cause
@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.zoo.bug import Bug
 from tests.zoo.diagnosed import diagnose_bug, named
+from tests.zoo.hopper import HOPPER
 from tests.zoo.transplants import TRANSPLANTS
 from tests.zoo.zoo import CORRECT, ZOO
 from weft.diagnose.conclusion import sentence
@@ -28,7 +29,7 @@ from weft.diagnose.records import Diagnosis
 from weft.judge.select import find_candidate
 from weft.kernels.ladder import RUNGS
 
-PARTS = ("bugs", "twins", "rungs")
+PARTS = ("bugs", "twins", "rungs", "hopper")
 
 
 def main() -> None:
@@ -48,6 +49,11 @@ def main() -> None:
             alarms += twins(chosen, Path(folder))
         if "rungs" in parts and not only:
             alarms += right_kernels()
+        if "hopper" in parts and not only:
+            of_hopper = bugs(list(HOPPER), Path(folder))
+            result |= {
+                f"hopper_{name}": of_hopper[name] for name in ("transplanted", "transplanted_named", "not_named")
+            }
     print(json.dumps({**result, "false_alarms": len(alarms), "alarms": alarms}))
 
 

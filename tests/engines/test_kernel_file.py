@@ -499,3 +499,25 @@ def test_bound_launches_are_values_that_any_engine_runs(tmp_path: Path) -> None:
     assert bound.uninitialised == ("part",)
     run, arrays = bound.run(weft.VirtualGPU(), max_steps=1 << 20)
     assert run.clean and arrays is bound.arrays and arrays["total"].tolist() == [75]
+
+
+def test_a_gpu_line_chooses_the_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.cu"
+    path.write_text(
+        "// weft: gpu    a100\n// weft: in     x : f32[4] = ones\n// weft: out    y : f32[4]\n"
+        "// weft: launch twice(x,\n// weft:               y, 2.0)\n// weft:        grid(1) block(4)\n"
+        'extern "C" __global__ void twice(const float* x, float* y, float by) '
+        "{ y[threadIdx.x] = by * x[threadIdx.x]; }\n"
+    )
+    kernel = weft.load(path)
+    assert (kernel.gpu, kernel.arch) == ("a100", "sm_80")
+    run, arrays = kernel.run(weft.VirtualGPU(kernel.gpu))
+    assert run.clean and arrays["y"].tolist() == [2.0] * 4
+    with pytest.raises(UsageError, match="is for sm_80, not for l4: choose one of a100"):
+        weft.load(path, gpu="l4")
+    path.write_text("// weft: gpu a100\n// weft: gpu l4\n")
+    with pytest.raises(UsageError, match=r"kernel\.cu:2: gpu is given twice"):
+        weft.load(path)
+    path.write_text("// weft: gpu a1000\n")
+    with pytest.raises(UsageError, match=r"unknown GPU 'a1000'.* a100"):
+        weft.load(path)

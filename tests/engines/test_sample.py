@@ -54,8 +54,8 @@ def test_a_rung_writes_only_the_rows_of_its_sample(rung: Rung, schedule: int) ->
     assert grid[:2] == (-(-SIZES["SQ"] // rows), SIZES["HQ"])
     sample = CtaSample(((0, 0), (grid[0] - 1, 3), (grid[0] // 2, 2)))
     watch = Probes(InitCheck(), RaceCheck())
-    _, whole = kernel.run(weft.VirtualGPU(), sizes=SIZES)
-    run, part = kernel.run(weft.VirtualGPU(schedule=schedule), sizes=SIZES, watch=watch, ctas=sample)
+    _, whole = kernel.run(weft.VirtualGPU(kernel.gpu), sizes=SIZES)
+    run, part = kernel.run(weft.VirtualGPU(kernel.gpu, schedule=schedule), sizes=SIZES, watch=watch, ctas=sample)
     assert run.clean, run.findings
 
     expected = np.zeros((SIZES["B"], SIZES["HQ"], SIZES["SQ"]), bool)

@@ -42,4 +42,4 @@ def test_a_rung_has_no_note(rung: str) -> None:
 @pytest.mark.parametrize("rung", RUNGS)
 def test_no_rung_has_a_note(rung: str, mask: str) -> None:
     kernel = load(RUNGS[rung].path).with_macros({"CAUSAL": mask})
-    assert recognition_notes(VirtualGPU(), kernel, {}) == ()
+    assert recognition_notes(VirtualGPU(kernel.gpu), kernel, {}) == ()

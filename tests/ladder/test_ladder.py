@@ -78,6 +78,16 @@ def test_types_are_those_of_the_arrays(rung: Rung) -> None:
 
 
 @every_rung
+def test_limits_are_those_of_the_lines(rung: Rung) -> None:
+    kernel = weft.load(rung.path)
+    assert kernel.lines.gpu == rung.gpu
+    given = {"B": 1, "HQ": 2, "HKV": 1, "SQ": 8, "SKV": 8}
+    for d in range(1, 17):
+        refused = [line for line in kernel.lines.requires if line.broken({**given, "D": d})]
+        assert bool(refused) == bool(d % rung.multiple_d)
+
+
+@every_rung
 def test_the_header_has_every_section(rung: Rung) -> None:
     comment = {"CUDA": "//", "Triton": "#"}[rung.language]
     header = rung.path.read_text().partition(f"{comment} weft:")[0]

@@ -146,6 +146,7 @@ def test_there_are_barriers_of_both_kinds() -> None:
 @pytest.mark.parametrize("schedule", (0, 1, 2))
 @pytest.mark.parametrize("rung", RUNGS.values(), ids=lambda rung: rung.name)
 def test_unchanged_rungs_are_clean(rung: Rung, schedule: int) -> None:
-    gpu, kernel = weft.VirtualGPU(threads=1, schedule=schedule), load(rung.path)
+    kernel = load(rung.path)
+    gpu = weft.VirtualGPU(kernel.gpu, threads=1, schedule=schedule)
     sizes = {name: size for name, size in SIZES.items() if name in kernel.lines.sizes}  # a paged cache has no SKV
     assert kernel.run(gpu, sizes=sizes, watch=RaceCheck()).run.findings == ()

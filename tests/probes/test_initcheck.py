@@ -98,11 +98,13 @@ RAGGED = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 33, "SKV": 65}
 RUNGS = sorted(path.stem for path in KERNELS.glob("*.cu"))
 
 
-@pytest.mark.parametrize(("rung", "head"), [*((rung, 4) for rung in RUNGS), ("fa1", 20), ("wmma", 20)])
+@pytest.mark.parametrize(
+    ("rung", "head"), [*((rung, 8 if "hopper" in rung else 4) for rung in RUNGS), ("fa1", 20), ("wmma", 20)]
+)
 def test_rungs_are_clean(rung: str, head: int) -> None:
     kernel = load(KERNELS / f"{rung}.cu")
     sizes = {name: size for name, size in {**RAGGED, "D": head}.items() if name in kernel.lines.sizes}
-    assert kernel.run(VirtualGPU(), sizes=sizes, watch=InitCheck()).run.findings == ()
+    assert kernel.run(VirtualGPU(kernel.gpu), sizes=sizes, watch=InitCheck()).run.findings == ()
 
 
 def test_debug_build_of_a_rung_is_clean() -> None:

@@ -70,7 +70,7 @@ def show(
         _only(binary, mangled, expressions)
         for binary in shown_binaries(
             RUNGS[source].path if source in RUNGS else source,
-            gpu=choose_gpu(gpu, arch),
+            gpu=choose_gpu(gpu, arch) if gpu or arch else "",
             entries=expressions,
             defines=macros(define),
             sizes=sizes(size),

@@ -87,7 +87,7 @@ def validate_gpu(
         print(f"weft: nothing was validated: {error}", file=sys.stderr)
         return EXIT_NO_GPU
     model = _model(gpu, chip)
-    names = _names(rungs) or [name for name in RUNGS if RUNGS[name].path.is_file()]
+    names = _names(rungs) or [name for name, rung in RUNGS.items() if rung.path.is_file() and not rung.gpu]
     asked = Choice(_names(shapes), ("unit_normal", "logits_32"), _names(masks), _names(dtypes), seeds=(0,))
     targets = [_target(gpu, name, asked) for name in names]
     ladder, benched, kernels, profiles, problems = [], [], [], {}, {}

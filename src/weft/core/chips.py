@@ -133,11 +133,11 @@ def smallest_chips() -> Mapping[str, Chip]:
     return MappingProxyType(found)
 
 
-def choose_gpu(gpu: str = "", arch: str = "") -> str:
-    """Return the given GPU or architecture, else the default GPU; an architecture means its smallest GPU."""
+def choose_gpu(gpu: str = "", arch: str = "", default: str = "") -> str:
+    """Return the given GPU or architecture (its smallest GPU), else `default` or the default GPU."""
     if gpu and arch:
         raise UsageError(f"both a GPU ({gpu}) and an architecture ({arch}): give one of them")
-    return gpu or arch or DEFAULT_GPU
+    return gpu or arch or default or DEFAULT_GPU
 
 
 def chip_of(gpu: str) -> Chip:

@@ -1,10 +1,12 @@
 """The elements of registers and of matrix fragments: their nodes and their numbers."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from weft.ptx.module import Instruction, Operand
+from weft.ptx.module import Operand
 from weft.vm.mma_kind import FORMATS
 from weft.vm.reference.fragments import Fragment
 from weft.vm.reference.machine import RunningWarp
@@ -40,14 +42,13 @@ def numbers(w: RunningWarp, operand: Operand, ptx_type: str, line: int) -> Numbe
     return values
 
 
-def matrix_numbers(w: RunningWarp, ins: Instruction, name: str, fragment: Fragment, element: str) -> Numbers:
-    """Return the elements of a matrix operand as float64."""
-    bits = fragment.unpack(np.stack(w.items(ins, name, f"b{max(fragment.bits, 32)}")))
-    if fragment.bits == 64:
+def matrix_numbers(bits: npt.NDArray[Any], element: str) -> Numbers:
+    """Return the elements of a matrix as float64, given their bits."""
+    if bits.itemsize == 8:
         return bits.view(np.float64)
     if element in FORMATS:
         return to_float64(bits, FORMATS[element])
-    signed = bits.view(f"int{fragment.bits}") if element.startswith("s") else bits
+    signed = bits.view(f"int{8 * bits.itemsize}") if element.startswith("s") else bits
     values: Numbers = signed.astype(np.float64)
     return values
 

@@ -153,25 +153,25 @@ class Provenance(marks.Algebra):
 
     def multiplied(self, s: Shadow, w: RunningWarp, product: Product) -> Finish:
         """Handle a matrix product: k products and sums of elements by the algebra."""
-        ins, fragments = product.instruction, product.fragments
+        ins = product.instruction
         a, b, c = (self.nodes.tags[matrix] for matrix in product.marks)
         event = self.nodes.event(w, ins)
-        actors = [holders(fragment) for fragment in fragments]
-        parts = list(zip("abcd", fragments, product.types, strict=True))
-        x, y = (matrix_numbers(w, ins, *part) for part in parts[:2])
+        made_by = holders(product.d).reshape(-1)
+        read_by = None if product.a is None else holders(product.a)
+        x, y = (matrix_numbers(product.bits(name), kind) for name, kind in zip("ab", product.types, strict=False))
         m, n = c.shape
         result: Tags = c.reshape(-1).copy()
         for inner in range(a.shape[1]):
             if not a["kind"][:, inner].any() and not b["kind"][inner].any():
                 continue
             left, right = np.repeat(a[:, inner], n), np.tile(b[inner], m)
-            lanes = np.repeat(actors[0][:, inner], n)
+            lanes = made_by if read_by is None else np.repeat(read_by[:, inner], n)
             factors = np.repeat(x[:, inner], n), np.tile(y[inner], m)
             result = self.add(result, self.multiply(left, factors[0], right, factors[1], Where(event, lanes)))
 
         def done() -> None:
-            values = matrix_numbers(w, ins, *parts[3]).reshape(-1)
-            made = self.make(result, values, Where(event, actors[3].reshape(-1)))
+            values = matrix_numbers(product.bits("d"), product.types[3]).reshape(-1)
+            made = self.make(result, values, Where(event, made_by))
             deal(s, w, product, made.reshape(m, n))
 
         return done

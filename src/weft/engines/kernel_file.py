@@ -32,7 +32,7 @@ from .expressions import Expression
 from .kernel_source import KernelSource, read_source
 from .launch import Launch
 from .launch_lines import choose_types
-from .launch_records import ArrayLine, LaunchLine, LaunchLines, ScalarLine
+from .launch_records import Argument, ArrayLine, LaunchLine, LaunchLines, MapArgument, ScalarLine
 from .parameter_types import require_types
 from .pass_arguments import Parameter, parameters, pass_arguments
 from .propose_lines import propose_lines, propose_ptx_lines
@@ -370,7 +370,7 @@ class KernelFile:
             args = [*pass_arguments(line.arguments, params[:given], bound, placed), *[0] * (len(params) - given)]
             if not triton:  # Triton compiles for the types of the lines
                 require_types(line.arguments, self.lines.arrays, binary, entry, self.source.text)
-            names = [getattr(argument, "text", "struct") for argument in line.arguments]
+            names = [_called(argument) for argument in line.arguments]
             return Launch(
                 binary,
                 entry,
@@ -424,12 +424,15 @@ def load(
 ) -> KernelFile:
     """Read the launch lines of a CUDA, PTX or Triton file. Raises NoLaunchLines, with a draft, if there are none.
 
-    `gpu` is the GPU it is compiled for (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
-    `launch` is the launch-line file of a PTX file (default: the `.launch` file next to it), `compiler` `nvrtc` or
-    `nvcc`. `host_code` separates a file's host code, and reads launch lines from it where the file has none.
+    `gpu` is the GPU it is compiled for (default: that of the file's `gpu` line, else l4); `arch` (`sm_89`) chooses the
+    smallest GPU of an architecture. `launch` is the launch-line file of a PTX file (default: the `.launch` file next
+    to it), `compiler` `nvrtc` or `nvcc`. `host_code` separates a file's host code, and reads launch lines from it
+    where the file has none.
     """
     folders = tuple(os.fspath(directory) for directory in include_dirs)
-    source, chosen = read_source(path, launch, folders), choose_gpu(gpu, arch)
+    source = read_source(path, launch, folders)
+    chosen = choose_gpu(gpu, arch, source.lines.gpu)
+    source.lines.require_gpu(chosen, source.lines_path)
     macros = {name: str(value) for name, value in defines.items()}
     if source.compiled and compiler != "nvrtc":
         raise UsageError(f"--compiler {compiler}: {source.path} is already compiled PTX")
@@ -444,6 +447,13 @@ def load(
         macros, folders = _require_settled(source, macros), ()
     lines = choose_types(source.lines, source.lines_path, macros)
     return KernelFile(source, chosen, lines, macros, folders, source.allows, compiler=compiler)
+
+
+def _called(argument: Argument) -> str:
+    """Return the name of an argument in findings; a tensor map has the name of its array."""
+    if isinstance(argument, MapArgument):
+        return argument.array
+    return argument.text if isinstance(argument, Expression) else "struct"
 
 
 def read_host_code(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
+from weft.core.chips import chip
 from weft.core.errors import UsageError, at_line
 from weft.core.names import did_you_mean
 
@@ -31,7 +32,7 @@ from .map_arguments import CALL, parse_map
 ROLES = ("in", "out", "inout", "workspace", "constant")
 CLAUSES = ("grid", "block", "cluster", "shared", "opt_in_shared", "when")
 CLAUSES_SPELLED = "grid(…) block(…) cluster(…) shared(…) opt_in_shared when(…)"
-KEYWORDS = ("sizes", *ROLES, "scalar", "define", "lever", "require", "option", "link", "launch", "allow")
+KEYWORDS = ("sizes", *ROLES, "scalar", "define", "lever", "require", "option", "gpu", "link", "launch", "allow")
 
 _LINE = re.compile(r"^\s*(?://+|#+)\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -100,13 +101,16 @@ def options_of(path: Path) -> tuple[str, ...]:
 
 
 def _statements(text: str, file: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines, with the clauses of a launch joined to it."""
+    """Yield the lines, with the rest of a launch joined to it: open brackets, then its clauses."""
     waiting: tuple[int, str] | None = None
     for line, content in enumerate(text.splitlines(), 1):
         match = _LINE.match(content)
         if not match:
             continue
         keyword = _keyword(match[1])
+        if waiting is not None and waiting[1].count("(") > waiting[1].count(")"):
+            waiting = (waiting[0], f"{waiting[1]} {match[1]}")
+            continue
         if keyword in CLAUSES:
             if waiting is None:
                 raise UsageError(f"{file}:{line}: {keyword} must follow a launch line, but there is none above it")
@@ -131,6 +135,10 @@ def _keyword(content: str) -> str:
 def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
     keyword = _keyword(content)
     rest = content[len(keyword) :].strip()
+    if keyword == "gpu":
+        if found.gpu:
+            raise UsageError("gpu is given twice")
+        return replace(found, gpu=chip(rest).name)
     if keyword == "sizes":
         return replace(found, sizes={**found.sizes, **_sizes(rest, found.sizes)})
     if keyword in ROLES:

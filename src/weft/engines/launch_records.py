@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from weft.core.chips import chips, target_of
+from weft.core.errors import UsageError
+
 from .expressions import Expression, Number
 
 
@@ -178,3 +181,11 @@ class LaunchLines:
     """Each lever also has a define of its name."""
     requires: tuple[RequireLine, ...] = ()
     links: tuple[LinkLine, ...] = ()
+    gpu: str = ""
+    """The GPU that the file is for; empty: any."""
+
+    def require_gpu(self, chosen: str, file: str) -> None:
+        """Raise UsageError if the chosen GPU or architecture runs other code than the GPU that the file is for."""
+        if self.gpu and target_of(chosen) != target_of(self.gpu):
+            needed, same = target_of(self.gpu), [name for name in chips() if target_of(name) == target_of(self.gpu)]
+            raise UsageError(f"{file} is for {needed}, not for {chosen}: choose one of {', '.join(same)}")

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from weft.core.chips import target_of
+from weft.core.chips import choose_gpu, target_of
 from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.engines.compile_file import Build, compile_source
@@ -17,7 +17,7 @@ from .torch_extension.open_file import open_host_code
 def shown_binaries(
     path: str | os.PathLike[str],
     *,
-    gpu: str,
+    gpu: str = "",
     entries: Sequence[str] = (),
     defines: Mapping[str, str] = {},
     sizes: Mapping[str, int] = {},
@@ -26,9 +26,11 @@ def shown_binaries(
 ) -> list[Binary]:
     """Return the kernels named in `entries`, else those of the launch lines at `sizes`, else all kernels of the file.
 
-    A Triton file has one binary for each kernel that it launches.
+    `gpu` is as in `load`. A Triton file has one binary for each kernel that it launches.
     """
-    source = read_host_code(read_source(path, None, include_dirs), open_host_code, target_of(gpu), include_dirs)
+    source = read_source(path, None, include_dirs)
+    gpu = choose_gpu(gpu, default=source.lines.gpu)
+    source = read_host_code(source, open_host_code, target_of(gpu), include_dirs)
     if source.lines.launches and not entries:
         kernel = load(path, gpu=gpu, defines=defines, include_dirs=include_dirs, compiler=compiler)
         return list({binary.ptx_digest: binary for binary in kernel.binaries(sizes=sizes).values()}.values())

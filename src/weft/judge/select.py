@@ -14,6 +14,7 @@ from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
 from weft.core.status import Status
 from weft.engines.element_types import TYPE_WORDS
+from weft.engines.kernel_source import read_source
 from weft.kernels.ladder import RUNGS, Rung
 from weft.tasks.registry import find_task
 from weft.tasks.task import PLAIN, Axes, Problem, Task, Workload
@@ -117,18 +118,19 @@ def find_candidate(
 ) -> tuple[Candidate, Supports]:
     """Return a rung of the ladder by name, or a CUDA or PTX file; `launch` is the launch-line file of a PTX file.
 
-    `gpu` is the GPU it is judged on (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
+    `gpu` is the GPU it is judged on (default: that of the file's `gpu` line, else l4); `arch` (`sm_89`) chooses the
+    smallest GPU of an architecture.
     """
-    chosen = choose_gpu(gpu, arch)
+    path = RUNGS[target].path if target in RUNGS else Path(target)
+    if not path.is_file():
+        raise UsageError(not_a_kernel(target))
+    chosen = choose_gpu(gpu, arch, read_source(path, launch, include_dirs).lines.gpu)
     if target in RUNGS:
         rung = RUNGS[target]
         candidate = Candidate(rung.path, target, gpu=chosen, include_dirs=include_dirs, compiler=compiler)
-        supports = _of_rung(rung, find_task(task or rung.task))
+        supports = _of_rung(rung, find_task(task or rung.task), candidate)
         match_arrays(candidate.kernel, supports.task, {})  # refuses a task that is not the rung's
     else:
-        path = Path(target)
-        if not path.is_file():
-            raise UsageError(not_a_kernel(target))
         candidate = Candidate(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
         candidate, supports = _of_a_file(candidate, find_task(task or "sdpa"))
     return candidate, supports
@@ -160,10 +162,16 @@ def _of_a_file(candidate: Candidate, task: Task) -> tuple[Candidate, Supports]:
     )
 
 
-def _of_rung(rung: Rung, task: Task) -> Supports:
-    dtypes = rung.outputs if rung.encodings else rung.dtypes
+def _of_rung(rung: Rung, task: Task, candidate: Candidate) -> Supports:
     return Supports(
-        task, dtypes, rung.masks, rung.encodings or (PLAIN,), rung.largest_d, rung.gqa, f16_range=rung.f16_range
+        task,
+        rung.outputs if rung.encodings else rung.dtypes,
+        rung.masks,
+        rung.encodings or (PLAIN,),
+        rung.largest_d,
+        rung.gqa,
+        f16_range=rung.f16_range,
+        refuses=candidate.refusal if candidate.kernel.may_refuse else None,
     )
 
 

@@ -41,6 +41,8 @@ class Rung:
     """The meanings its 8-bit codes may have, the default first; empty for a rung without codes."""
     largest_d: int | None = None
     """The largest head dimension; None: no limit."""
+    multiple_d: int = 1
+    """Its head dimensions are multiples of this."""
     masks: tuple[str, ...] = MASKS
     gqa: bool = True
     """Several heads of Q may share one of K and V."""
@@ -54,6 +56,8 @@ class Rung:
     levers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Defines that change how the result is computed, not the result; the default first."""
     language: Literal["CUDA", "Triton"] = "CUDA"
+    gpu: str = ""
+    """The GPU it is for, where it needs instructions that not every GPU has; empty: any from sm_80 on."""
 
     @property
     def path(self) -> Path:
@@ -176,6 +180,18 @@ _LADDER = (
         levers={"BLOCK_M": ("64", "32", "128"), "BLOCK_N": ("64", "32"), "SMS": ("58", "1", "108")},
     ),
     Rung(
+        name="hopper_tma",
+        idea="sm_90a: a producer loads tiles by TMA, consumer warpgroups multiply them by wgmma",
+        task="sdpa",
+        dtypes=("f16",),
+        outputs=("f16",),
+        largest_d=128,
+        multiple_d=8,
+        rows="BLOCK_M",
+        levers={"BLOCK_M": ("128", "64", "192"), "BLOCK_N": ("64", "128"), "STAGES": ("2", "3")},
+        gpu="h100",
+    ),
+    Rung(
         name="fp8_pipelined",
         idea="bit-identical to `fp8_mma`, with cp.async double buffering, XOR swizzle, ldmatrix",
         task="quantised_sdpa",
@@ -246,7 +262,8 @@ def table() -> str:
     rows = ["| rung | idea | Q, K, V | D | masks | levers |", "|---|---|---|---|---|---|"]
     for rung in RUNGS.values():
         largest = "any" if rung.largest_d is None else f"≤ {rung.largest_d}"
-        masks = ", ".join(f"`{mask}`" for mask in rung.masks if mask != "none") or "none"
+        causal = ", ".join(f"`{mask}`" for mask in rung.masks if mask != "none") or "none"
+        masks = "all" if rung.masks == MASKS else causal
         levers = ", ".join(f"`{lever}`" for lever in rung.levers)
         rows.append(f"| `{rung.name}` | {rung.idea} | {', '.join(rung.dtypes)} | {largest} | {masks} | {levers} |")
     return "\n".join(rows) + "\n"

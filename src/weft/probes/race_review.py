@@ -92,11 +92,13 @@ def judge_suspects(
             left.setdefault(judged[instructions], {})[cta] = suspicious
             continue
         log, whole = (logs[cta], True) if cta in logs else _log(scene, cta)
-        spent += len(log)
         judged[instructions] = _Depth(whole, cta in only_agents)
         if not whole:
             left.setdefault(judged[instructions], {})[cta] = suspicious
+        shapes = len(same.shapes)
         conflicts[cta] = _conflicts(scene, log, same if cta in logs else Known())
+        if cta not in logs or len(same.shapes) > shapes:  # a CTA that did the same as another costs little
+            spent += len(log)
         if not whole:  # a wait may follow
             conflicts[cta] = [each for each in conflicts[cta] if each.code not in ("S309", "S313")]
     found: dict[tuple[object, ...], Finding] = {}

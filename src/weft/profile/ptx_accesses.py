@@ -74,8 +74,8 @@ def _access(
 
 def _what(ins: Instruction) -> tuple[str, str, int, int, str] | None:
     """Return verb, space, bytes per lane, tiles and the operand with the address."""
-    if not ins.facts.uses_memory or ins.facts.is_mbarrier:
-        return None
+    if not ins.facts.uses_memory or ins.facts.is_mbarrier or ins.facts.starts == "bulk":
+        return None  # no counter of accesses has mbarriers and bulk copies
     access = ins.facts.accesses[0]
     verb, space, size = access.verb, access.space(ins.mods), ins.bytes_of(access) or 0
     if space not in ("shared", "global", "generic"):

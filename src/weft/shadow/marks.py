@@ -54,12 +54,16 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Product:
-    """D = A · B + C: the types and fragments of A, B, C and D, and the marks of the elements of A, B and C."""
+    """D = A · B + C in one warp: the types of A, B, C and D, and the marks of the elements of A, B and C."""
 
     instruction: Instruction
     types: tuple[str, ...]
-    fragments: tuple[Fragment, ...]
     marks: tuple[Marks, ...]
+    d: Fragment
+    a: Fragment | None
+    """None: A is in shared memory."""
+    bits: Callable[[str], Any]
+    """Returns the bits of the elements of `a`, `b` or `d` as they are when it is called, [row, column]."""
 
 
 class Algebra:

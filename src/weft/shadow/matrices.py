@@ -4,11 +4,13 @@ import numpy as np
 
 from weft.ptx.module import Instruction
 from weft.vm.reference.access import as_bytes
-from weft.vm.reference.fragments import Fragment, mma_fragment, wmma_fragment
+from weft.vm.reference.fragments import Fragment, group_fragment, mma_fragment, wmma_fragment
 from weft.vm.reference.machine import RunningWarp
 from weft.vm.reference.matrix import element_offsets, mma_kind, shape_of
+from weft.vm.reference.wgmma import operand_addresses
+from weft.vm.wgmma_kind import Wgmma, wgmma_of
 
-from .marks import Finish, Marks, Product, Shadow, members
+from .marks import Finish, Marks, Product, Shadow, Target, members
 
 
 def multiply(s: Shadow, w: RunningWarp, ins: Instruction) -> Finish | None:
@@ -21,15 +23,75 @@ def multiply(s: Shadow, w: RunningWarp, ins: Instruction) -> Finish | None:
     else:
         fragments = tuple(mma_fragment(mma_kind(ins), name) for name in "abcd")
     marks = tuple(_elements(s, w, ins, name, fragment) for name, fragment in zip("abc", fragments, strict=False))
-    if not any(matrix.any() for matrix in marks):
-        s.forget(w, ins)
-        return None
-    return s.algebra.multiplied(s, w, Product(ins, types, fragments, marks))
+    given = dict(zip("abcd", fragments, strict=True))
+
+    def bits(name: str) -> Marks:
+        return _bits(w, ins, name, given[name])
+
+    return _multiplied(s, w, Product(ins, types, marks, given["d"], given["a"], bits))
+
+
+def multiply_group(s: Shadow, w: RunningWarp, ins: Instruction) -> Finish | None:
+    """wgmma: a warp's 16 rows of A, in registers or in shared memory, and B in shared memory."""
+    how = wgmma_of(ins)
+    kind, d = how.kind, group_fragment(how.kind, how.blocks)
+    a = mma_fragment(kind, "a") if how.in_registers else None
+    c_marks = _elements(s, w, ins, "d", d) if w.src(ins, "go")[0] else np.zeros(d.shape, s.algebra.dtype)
+    a_marks = _elements(s, w, ins, "a", a) if a is not None else _tile(s, w, ins, how, "a")
+
+    def bits(name: str) -> Marks:
+        if name == "d" or (name == "a" and a is not None):
+            return _bits(w, ins, name, d if name == "d" or a is None else a)
+        address = operand_addresses(w, ins, how, name)
+        return _held(w, address, kind.k) if name == "a" else _held(w, address, kind.k).T
+
+    types = (kind.a_type, kind.b_type, kind.c_type, kind.d_type)
+    return _multiplied(s, w, Product(ins, types, (a_marks, _tile(s, w, ins, how, "b").T, c_marks), d, a, bits))
+
+
+def _multiplied(s: Shadow, w: RunningWarp, product: Product) -> Finish | None:
+    if any(matrix.any() for matrix in product.marks):
+        return s.algebra.multiplied(s, w, product)
+    s.forget(w, product.instruction)
+    return None
+
+
+def _bits(w: RunningWarp, ins: Instruction, name: str, fragment: Fragment) -> Marks:
+    """Return the bits of the elements of an operand in registers."""
+    return fragment.unpack(np.stack(w.items(ins, name, f"b{max(fragment.bits, 32)}")))
+
+
+def _held(w: RunningWarp, address: Marks, depth: int) -> Marks:
+    """Return the bits of elements in shared memory, 0 outside of it; a step of the product has `depth` of them."""
+    size, shared = 32 // depth, w.region("shared")
+    at = address.astype(np.int64)
+    inside = (at >= shared.start) & (at <= shared.end - size)
+    found = shared.data[np.where(inside, at, shared.start)[..., None] + np.arange(size)]
+    return np.where(inside, np.ascontiguousarray(found).view(f"uint{8 * size}")[..., 0], 0)
+
+
+def _tile(s: Shadow, w: RunningWarp, ins: Instruction, how: Wgmma, name: str) -> Marks:
+    """Return the marks of an operand in shared memory, [row, k]; every layout keeps pieces of 16 bytes together."""
+    size = 32 // how.kind.k
+    by_k = how.a_by_rows if name == "a" else how.b_by_columns
+    address = operand_addresses(w, ins, how, name)
+    along = address if by_k else address.T
+    pieces = along[:, :: 16 // size].ravel()
+    pointer = s.value(w, ins.operand(name))
+    s.algebra.used(ins, pointer[w.mask], "an address")
+    found = []
+    for first in range(0, len(pieces), 32):
+        lanes = np.arange(32) < len(pieces) - first
+        here = np.resize(pieces[first : first + 32], 32).astype(np.uint64)
+        held = s.load(w, ins, Target("shared", here, lanes, pointer), 16)
+        found.append(s.algebra.one(held.reshape(32, 16 // size, size))[lanes])
+    marks = np.concatenate(found).reshape(along.shape)
+    return marks if by_k else marks.T
 
 
 def deal(s: Shadow, w: RunningWarp, product: Product, marks: Marks) -> None:
     """Give the destination registers the marks of their elements of D."""
-    fragment = product.fragments[3]
+    fragment = product.d
     for number, register in enumerate(members(product.instruction.operand("d"))):
         elements = marks[fragment.rows[number], fragment.columns[number]]
         s.write(w, register, np.repeat(elements, fragment.bits // 8, axis=1))

@@ -14,7 +14,7 @@ from weft.vm.reference.memory import source_bytes
 from weft.vm.reference.sync import shuffle_sources
 
 from .marks import Algebra, Bits, Marks, Rule, Shadow, Target, members, sources_of
-from .matrices import load_rows, load_tile, multiply, store_rows, store_tile, transpose
+from .matrices import load_rows, load_tile, multiply, multiply_group, store_rows, store_tile, transpose
 
 
 def rule_for(ins: Instruction, algebra: Algebra) -> Rule:
@@ -23,7 +23,7 @@ def rule_for(ins: Instruction, algebra: Algebra) -> Rule:
     if facts.computes:
         return algebra.computes.get(facts.computes) or COMPUTES.get(facts.computes, blend)
     if facts.multiplies == "wgmma":
-        return _warpgroup
+        return multiply_group
     if facts.multiplies:
         return multiply
     if facts.starts or facts.settles == "bulk" or any(access.holds == "tensor map" for access in facts.accesses):
@@ -41,11 +41,6 @@ def rule_for(ins: Instruction, algebra: Algebra) -> Rule:
     if facts.converts:
         return _convert if "atype" in ins.mods else _move
     return _move if facts.copies == ("a",) else blend
-
-
-def _warpgroup(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
-    """wgmma reads tiles of shared memory by descriptors, which no rule follows yet."""
-    raise Unsupported(f"following values through {ins.opcode}", ins.line)
 
 
 def _access_rule(ins: Instruction) -> Rule:

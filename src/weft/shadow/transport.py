@@ -79,7 +79,7 @@ class Transport(Observer):
         """Return how the marks of an instruction move."""
         known = self._plans.get(id(ins))
         if known is None:
-            always = bool(ins.facts.accesses) or ins.facts.control == "call"
+            always = bool(ins.facts.accesses) or ins.facts.control == "call" or ins.facts.multiplies == "wgmma"
             known = _Plan(ins, sources_of(ins), rule_for(ins, self.algebra), always)
             self._plans[id(ins)] = known
         return known

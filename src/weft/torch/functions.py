@@ -277,11 +277,18 @@ def choose_rung(wanted: Wanted, name: str = "") -> Rung:
         return RUNGS[name]
     reasons = []
     for rung in reversed(list(RUNGS.values())):
-        why = why_not(rung, wanted) if rung.language == "CUDA" else "rungs of other compilers must be named"
+        why = why_not(rung, wanted) or _must_be_named(rung)
         if not why:
             return rung
         reasons.append(f"{rung.name}: {why}")
     raise UsageError(f"no rung of the ladder supports this call. {'; '.join(reasons)}")
+
+
+def _must_be_named(rung: Rung) -> str:
+    """Return why a rung is not chosen where the caller names none; empty if it is."""
+    if rung.gpu:
+        return f"rungs for one GPU ({rung.gpu}) must be named"
+    return "" if rung.language == "CUDA" else "rungs of other compilers must be named"
 
 
 def why_not(rung: Rung, wanted: Wanted) -> str:
@@ -299,6 +306,8 @@ def why_not(rung: Rung, wanted: Wanted) -> str:
         return f"it has the masks {', '.join(rung.masks)}, not {wanted.mask}"
     if rung.largest_d is not None and wanted.d > rung.largest_d:
         return f"its largest head dimension is {rung.largest_d}, not {wanted.d}"
+    if wanted.d % rung.multiple_d:
+        return f"its head dimensions are multiples of {rung.multiple_d}, {wanted.d} is not"
     if wanted.group > 1 and not rung.gqa:
         return "it does not support GQA (several query heads per key head)"
     if not rung.ragged and (wanted.sq % TILE or wanted.skv % TILE):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from weft.attention.dtypes import numpy_dtype
+from weft.core.chips import target_of
 from weft.core.errors import WeftError
 from weft.core.records import Run, worst_first
 from weft.engines.cuda_device import CudaDevice
@@ -74,8 +75,8 @@ def kernel_for(chosen: Chosen, arch: str) -> KernelFile:
 
 
 @cache
-def _virtual_gpu() -> VirtualGPU:
-    return VirtualGPU()
+def _virtual_gpu(name: str) -> VirtualGPU:
+    return VirtualGPU(name)
 
 
 @cache
@@ -84,8 +85,8 @@ def _cuda_gpu(ordinal: int) -> CudaGPU:
 
 
 def _on_virtual_gpu(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor]) -> None:
-    gpu = _virtual_gpu()
-    kernel = kernel_for(chosen, gpu.arch)
+    gpu = _virtual_gpu(RUNGS[chosen.rung].gpu)
+    kernel = kernel_for(chosen, target_of(gpu.chip.name))
     with _LOCK:
         run = kernel.run(gpu, {**tensors, **outputs}, max_steps=MAX_STEPS).run
     _require_clean(run, chosen)

@@ -122,6 +122,13 @@ def region_overlap(case: Case) -> Signature | None:
     if outside:
         message = f"M105: {outside[0].message}; {sum(f.count for f in outside)} accesses outside their region"
         return Signature("region_overlap", message, cure, 0.96, place=outside[0].place)
+    copies = [race for race in _errors(case, "R104") if _two_copies(race)]
+    if copies:
+        lines = sorted((_kernel_line(copies[0].other), _kernel_line(copies[0].place)))
+        message = (
+            f"{copies[0].code}: the copies of lines {lines[0]} and {lines[1]} write the same bytes of shared memory"
+        )
+        return Signature("region_overlap", message, cure, 0.97, place=copies[0].place)
     if case.recipe is not None:  # codes of different arrays are equal too often to distinguish the arrays
         return None
     return (
@@ -130,6 +137,16 @@ def region_overlap(case: Case) -> Signature | None:
         or _no_longer_there(case, cure)
         or _rows_of_q(case, cure)
     )
+
+
+def _two_copies(race: Finding) -> bool:
+    """Whether two copies race that one thread issues by one instruction of two calls: they fill two buffers.
+
+    Copies of one call may be two rounds of a ring: there a wait is missing.
+    """
+    if race.place is None or race.other is None or (race.warp, race.lanes) != (race.other_warp, race.other_lanes):
+        return False
+    return _line(race.place) == _line(race.other) and _kernel_line(race.place) != _kernel_line(race.other)
 
 
 def _holds_another(case: Case, cure: str) -> Signature | None:

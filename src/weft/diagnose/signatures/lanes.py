@@ -17,7 +17,7 @@ WARP = 32
 
 
 def lane_owns_row(case: Case) -> Signature | None:
-    """Each lane holds the complete score of another row (or key), and the warp adds up those of 32."""
+    """Each lane holds the complete score of another row (or key), and the warp or quad adds them up."""
     if not may_be(case, *SCORES):
         return None
     found, seen = _by_scores(case), True
@@ -72,6 +72,8 @@ def _tiles(case: Case, stage: str) -> list[tuple[str, int | None]]:
 
 def _summed(s: Array) -> Iterator[tuple[Array, str]]:
     """Yield scores (…, rows, keys), each the sum over its warp; lanes beyond the end repeat the last or add 0."""
+    if s.shape[3] > 1:
+        yield _over_quads(s), "the 4 lanes of an accumulator's row"
     for axis, what in ((2, "rows"), (3, "keys")):
         count = s.shape[axis]
         if count == 1:
@@ -87,6 +89,14 @@ def _summed(s: Array) -> Iterator[tuple[Array, str]]:
             shape = [1] * 4
             shape[axis] = -1
             yield _over_groups(repeated * inside.reshape(shape), axis, lanes, count), f"up to {lanes} {what} of a warp"
+
+
+def _over_quads(s: Array) -> Array:
+    """Return the sums over the four lanes of an accumulator's row: lane t has keys 8j + 2t and 8j + 2t + 1."""
+    count = s.shape[-1]
+    padded = np.concatenate([s, np.zeros((*s.shape[:-1], -count % 8))], axis=-1)
+    blocks = padded.reshape(*s.shape[:-1], -1, 4, 2)
+    return np.repeat(blocks.sum(axis=-2, keepdims=True), 4, axis=-2).reshape(padded.shape)[..., :count]
 
 
 def _over_groups(s: Array, axis: int, lanes: int, count: int) -> Array:

@@ -78,6 +78,14 @@ def mma_fragment(kind: MmaKind, operand: str) -> Fragment:
     return _c(_BITS[kind.c_type if operand == "c" else kind.d_type], kind.m, kind.n)
 
 
+def group_fragment(kind: MmaKind, blocks: int) -> Fragment:
+    """Return the fragment of D of a `wgmma` in one warp: `blocks` fragments of m16n8, side by side."""
+    bits = _BITS[kind.d_type]
+    parts = [_c(bits, kind.m, kind.n, first_column=kind.n * block) for block in range(blocks)]
+    rows, columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "columns"))
+    return Fragment(bits, (kind.m, kind.n * blocks), rows, columns)
+
+
 def _a(bits: int, m: int, k: int, first_row: int = 0) -> Fragment:
     """Return rows g and g + 8 in turn, then the next 4 P columns; an 8-row A has only the rows g."""
     g, t, j, per_register = _lanes(bits)
@@ -138,4 +146,4 @@ def wmma_fragment(m: int, n: int, k: int, *, operand: str, element: str) -> Frag
     return Fragment(bits, shape, rows, columns)
 
 
-__all__ = ["Fragment", "mma_fragment", "wmma_fragment"]
+__all__ = ["Fragment", "group_fragment", "mma_fragment", "wmma_fragment"]

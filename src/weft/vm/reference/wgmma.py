@@ -7,7 +7,7 @@ import numpy as np
 from weft.ptx.module import Instruction, Vec
 
 from ..mma_kind import STORAGE_BITS, WGMMA
-from ..wgmma_kind import BASE_OFFSET_SHIFT, INVALID_ADDRESS, SWIZZLES, WARPS, wgmma_of
+from ..wgmma_kind import BASE_OFFSET_SHIFT, INVALID_ADDRESS, SWIZZLES, WARPS, Wgmma, wgmma_of
 from .access import fetch, locate
 from .fragments import Array, mma_fragment
 from .machine import RunningWarp
@@ -40,13 +40,23 @@ def element_addresses(descriptor: int, rows: Array, depth: int, size: int, *, by
     return np.asarray(address ^ (address >> 7 & swizzle) << 4)
 
 
-def _tile(w: RunningWarp, ins: Instruction, name: str, rows: Array, depth: int, bits: int, *, by_k: bool) -> Array:
-    """Return the elements of an operand in shared memory, [row, k]."""
+def operand_addresses(w: RunningWarp, ins: Instruction, how: Wgmma, name: str) -> Array:
+    """Return the shared address of every element of this warp's A, [row, k], or of B, [column, k]."""
+    rows = 16 * (w.number % WARPS) + np.arange(16) if name == "a" else np.arange(8 * how.blocks)
+    by_k = how.a_by_rows if name == "a" else how.b_by_columns
     given = w.src(ins, name)
-    descriptor, size = int(given[0]), bits // 8
-    address = element_addresses(descriptor, rows, depth, size, by_k=by_k)
+    descriptor = int(given[0])
+    address = element_addresses(descriptor, rows, how.kind.k, STORAGE_BITS[how.kind.a_type] // 8, by_k=by_k)
     if (given != given[0]).any() or descriptor >> BASE_OFFSET_SHIFT & 7:
-        address = np.full(address.shape, INVALID_ADDRESS)
+        return np.full(address.shape, INVALID_ADDRESS)
+    return address
+
+
+def _tile(w: RunningWarp, ins: Instruction, how: Wgmma, name: str) -> Array:
+    """Return the elements of an operand in shared memory, [row, k]."""
+    bits = STORAGE_BITS[how.kind.a_type]
+    size = bits // 8
+    address = operand_addresses(w, ins, how, name)
     flat = address.ravel().astype(np.uint64)
     parts = []
     for first in range(0, len(flat), 32):
@@ -67,11 +77,10 @@ def _wgmma(w: RunningWarp, ins: Instruction) -> None:
     if how.in_registers:
         a = mma_fragment(kind, "a").unpack(np.stack(w.items(ins, "a", "b32")))
     else:
-        rows = 16 * (w.number % WARPS) + np.arange(16)
-        a = _tile(w, ins, "a", rows, kind.k, bits, by_k=how.a_by_rows)
+        a = _tile(w, ins, how, "a")
     if how.negate:
         a = a ^ a.dtype.type(_SIGN[bits])
-    b = _tile(w, ins, "b", np.arange(8 * how.blocks), kind.k, bits, by_k=how.b_by_columns).T
+    b = _tile(w, ins, how, "b").T
     target = ins.operand("d")
     assert isinstance(target, Vec)
     keep = bool(w.src(ins, "go")[0])
