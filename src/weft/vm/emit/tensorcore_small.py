@@ -228,6 +228,7 @@ def _c_exponent(b: Builder, kind: MmaKind, c: Value, rule: FusedRule) -> Value:
     field = b.op("and", b.op("lshr", b.cast("bitcast", c, I64), const(I64, 52)), const(I64, 0x7FF))
     exponent = b.cast("sitofp", b.op("sub", field, const(I64, 1023)), F64)
     exponent = _largest(b, [exponent, const(F64, FORMATS[kind.c_type].min_exponent)])
+    exponent = b.intrinsic("minnum", F64, [exponent, const(F64, 128)])  # infinity: any in the range of `_power`
     return b.select(b.fcmp("oeq", c, const(F64, 0.0)), const(F64, rule.zero_exponent), exponent)
 
 
