@@ -24,10 +24,12 @@ def load_bytes(e: KernelContract, ins: Instruction) -> None:
     if len(registers) != count:
         raise Unsupported(f"{ins.opcode} into {len(registers)} registers; it takes {count}", ins.line)
     room = e.buffer("tile", _ROW * 4)
-    e.runtime(f"ldmatrix.x{count}", "void", [shared_address(e, ins), e.active(), e.site(), room])
+    width = {"b6x16_p32": 6, "b4x16_p64": 4}.get(ins.mods.get("source", ""), 8)
+    name = f"ldmatrix.x{count}" + (f".{2 * width}" if width < 8 else "")
+    e.runtime(name, "void", [shared_address(e, ins), e.active(), e.site(), room])
     rows = [e.b.load(_BYTES, e.b.offset(room, _ROW * number), align=64) for number in range(count)]
-    if "source" in ins.mods:
-        rows = [_widened(e, each, 6 if ins.mods["source"] == "b6x16_p32" else 4) for each in rows]
+    if width < 8:
+        rows = [_widened(e, each, width) for each in rows]
     if wide:
         rows = [_columns(e, rows[at], rows[at + 1], first) for at in range(0, count, 2) for first in (0, 8)]
     for register, value in zip(registers, rows, strict=True):
