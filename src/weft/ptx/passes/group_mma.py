@@ -72,7 +72,7 @@ def _groups(run: list[Block], most: int) -> Iterator[tuple[int, ...]]:
 
 
 def _may_wait(ins: Instruction) -> bool:
-    scaled = "stype" in ins.mods  # has operands of its own for each instruction
+    scaled = "stype" in ins.mods  # each instruction has its own scales
     return ins.facts.multiplies == "mma" and ins.guard is None and not scaled
 
 

@@ -4,7 +4,7 @@
 
 s has a word for each of 16 rows of A and then of 8 columns of B: the row's scales, the first in the low byte.
 Everything is computed in f64, a row of D at a time (8 lanes): products, scales and aligned terms are exact there,
-infinity and NaN need no path of their own, and the sum of a step is an integer below 2^53. The meaning is that of
+infinity and NaN need no separate path, and the sum of a step is an integer below 2^53. The meaning is that of
 weft.vm.reference.tensorcore.
 """
 
