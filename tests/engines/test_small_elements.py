@@ -106,3 +106,18 @@ def test_padding_of_rows_need_not_be_written(source: str, words: int, tmp_path: 
     for written, expected in ((words, set()), (words - 1, {"I201"})):
         text = ROWS.replace("WORDS", str(written)).replace("SOURCE", source)
         assert _codes(_run(tmp_path, text)) == expected
+
+
+def test_an_uninitialised_value_is_followed_through_a_conversion(tmp_path: Path) -> None:
+    text = """#include <cuda_fp4.h>
+// weft: out     d : u8[32]
+// weft: launch  k(d) grid(1) block(32)
+__global__ void k(unsigned char* d) {
+    __shared__ float x[64];
+    x[2 * threadIdx.x] = 1.0f;
+    __syncthreads();
+    const float2 pair = make_float2(x[2 * threadIdx.x], x[2 * threadIdx.x + 1]);
+    d[threadIdx.x] = __nv_cvt_float2_to_fp4x2(pair, __NV_E2M1, cudaRoundNearest);
+}
+"""
+    assert _codes(_run(tmp_path, text)) == {"I201"}
