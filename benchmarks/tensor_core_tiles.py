@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.vm.published_rules import Form, product
 from tests.vm.tensorcore_jit import CompiledMma
-from tests.vm.tiles import FORMS, REGIMES, kind_of, random_tiles
+from tests.vm.tiles import FORMS, REGIMES, SMALL, kind_of, random_scales, random_tiles
 
 Array = NDArray[Any]
 GENERATIONS = {
@@ -42,24 +42,37 @@ class MmaSim:
 
         generation = GENERATIONS[form.chip]
         self.form = form
-        if form.chip == "wgmma":
+        types = f"{form.result}.{form.a}.{form.b}.{form.result}"
+        if form.scale:
+            kind, block = "mxf8f6f4" if form.k == 32 else "mxf4nvf4", form.k // form.scales
+            name = f"m16n8k{form.k}.kind::{kind}.block{block}.{types}.{form.scale}"
+            self.operation = nv_ptx.MMABlockScale(generation, name)
+        elif {form.a, form.b} & set(SMALL):
+            self.operation = nv_ptx.MMA(generation, f"m16n8k32.kind::f8f6f4.{types}")
+        elif form.chip == "wgmma":
             self.operation = nv_ptx.WGMMA(generation, f"m64n8k{form.k}.{form.result}.{form.a}.{form.b}")
         else:
-            self.operation = nv_ptx.MMA(generation, f"m16n8k{form.k}.{form.result}.{form.a}.{form.b}.{form.result}")
+            self.operation = nv_ptx.MMA(generation, f"m16n8k{form.k}.{types}")
 
-    def __call__(self, a: Array, b: Array, c: Array) -> Array:
+    def __call__(self, a: Array, b: Array, c: Array, scales: tuple[Array, ...] = ()) -> Array:
         import torch
 
         def tensor(bits: Array, dtype: Any) -> Any:
             return torch.from_numpy(bits.view(f"i{bits.itemsize}")).view(dtype)
 
+        def by_columns(bits: Array, dtype: Any) -> Any:
+            return tensor(np.ascontiguousarray(bits.transpose(0, 2, 1)), dtype)[:, None].expand(-1, 16, -1, -1)
+
         operation, parts = self.operation, []
         for first in range(0, len(a), AT_ONCE):
             part = slice(first, first + AT_ONCE)
             x = tensor(a[part], operation.a_type)[:, :, None, :].expand(-1, -1, 8, -1)
-            y = tensor(np.ascontiguousarray(b[part].transpose(0, 2, 1)), operation.b_type)
-            y = y[:, None].expand(-1, 16, -1, -1)
-            d = operation.dpa(x, y, tensor(c[part], operation.c_type))
+            y = by_columns(b[part], operation.b_type)
+            factors = []
+            if scales:
+                rows = tensor(scales[0][part], operation.s_type)[:, :, None, :].expand(-1, -1, 8, -1)
+                factors = [rows, by_columns(scales[1][part], operation.s_type)]
+            d = operation.dpa(x, y, tensor(c[part], operation.c_type), *factors)
             parts.append(d.contiguous().view(torch.int16 if c.itemsize == 2 else torch.int32).numpy())
         return np.concatenate(parts).view(c.dtype)
 
@@ -89,15 +102,16 @@ def measure(form: Form, tiles: int, with_mmasim: int) -> dict[str, int]:
     regimes = ("any",) if kind.is_integer else REGIMES
     for regime in regimes:
         a, b, c = random_tiles(kind, regime, tiles * len(REGIMES) // len(regimes), SEED)
-        got = compiled(a, b, c)
-        wrong = tiles_that_differ(got, product(a, b, c, form))
+        scales = random_scales(form, regime, len(a), SEED)
+        got = compiled(a, b, c, scales)
+        wrong = tiles_that_differ(got, product(a, b, c, form, scales))
         figures["tiles"] += len(a)
         figures["wrong"] += wrong
         if wrong:
             print(f"{form}: {wrong} tiles of {regime} are wrong", file=sys.stderr)
         if other is not None:
             a, b, c, got = (x[:with_mmasim] for x in (a, b, c, got))
-            differs = tiles_that_differ(got, other(a, b, c))
+            differs = tiles_that_differ(got, other(a, b, c, tuple(x[:with_mmasim] for x in scales)))
             figures["tiles_of_mmasim"] += len(a)
             figures["differs_from_mmasim"] += differs
             if differs:

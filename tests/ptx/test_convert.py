@@ -12,6 +12,7 @@ from tests.ptx.grouped import check_together, exact_groups, one_per_name
 from tests.ptx.harness import check
 from tests.ptx.opcodes import operands, rows_of
 from weft.ptx.isa import lookup
+from weft.ptx.module import WIDTH
 
 ROWS = rows_of("convert")
 DTYPE: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
@@ -36,7 +37,7 @@ def _convert(opcode: str, *columns: list[float]) -> npt.NDArray[Any]:
     for name, column in zip("abc", columns, strict=False):
         source = row.operand_type(name, mods)
         width = "uint" if source[0] == "u" or source.endswith("x2") or source[0] == "b" else "int"
-        bits = {"e4m3x2": 16, "e5m2x2": 16, "f16x2": 32}.get(source) or int(source.strip("busf"))
+        bits = WIDTH[source]
         sources[name] = np.array(column, DTYPE.get(source) or f"{width}{bits}")
     return check(opcode, sources, uniform_sets=2)["d"][: len(columns[0])]
 
@@ -115,6 +116,27 @@ def test_to_floats(opcode: str, source: list[float], want: list[float]) -> None:
         ("cvt.rn.satfinite.e4m3x2.f16x2", [[0x3C004000]], [0x3840]),
         ("cvt.rn.f16x2.e4m3x2", [[0x7E38, 0x7F01, 0x8008]], [0x5F003C00, 0x7FFF1800, 0x80002400]),
         ("cvt.rn.f16x2.e5m2x2", [[0x7B3C, 0x7CFF]], [0x7B003C00, 0x7C007FFF]),
+        # 6 is the largest e2m1, whose codes are four bits; NaN gives it, too. 0.25 and 5 are ties.
+        ("cvt.rn.satfinite.e2m1x2.f32", [[6, NAN, -INF, 0.25], [1, -1.5, 100, 5]], [0x72, 0x7B, 0xF7, 0x06]),
+        ("cvt.rn.satfinite.relu.e2m1x2.f32", [[-6, 3], [0.75, -0.5]], [0x02, 0x50]),
+        ("cvt.rn.satfinite.e3m2x2.f32", [[28, NAN, -1e9], [0.0625, -0.25, 0.03125]], [0x1F01, 0x1F24, 0x3F00]),
+        ("cvt.rn.satfinite.e2m3x2.f32", [[7.5, NAN, 1.0625], [-0.125, 1, 0.0625]], [0x1F21, 0x1F08, 0x0800]),
+        ("cvt.rn.satfinite.e2m1x2.f16x2", [[0x3C004000, 0xFC007E00]], [0x24, 0xF7]),
+        ("cvt.rn.satfinite.e3m2x2.bf16x2", [[0x3F804000]], [0x0C10]),
+        ("cvt.rn.satfinite.e4m3x2.bf16x2", [[0x3F804000, 0x7FC0FF80]], [0x3840, 0x7FFE]),
+        ("cvt.rn.f16x2.e2m1x2", [[0x72, 0xB1]], [0x46003C00, 0xBE003800]),
+        ("cvt.rn.relu.f16x2.e2m1x2", [[0xF2]], [0x00003C00]),
+        ("cvt.rn.f16x2.e3m2x2", [[0x1F01, 0x3F24]], [0x4F002C00, 0xCF00B400]),
+        ("cvt.rn.f16x2.e2m3x2", [[0x1F21, 0x0801]], [0x4780B000, 0x3C003000]),
+        ("cvt.rn.bf16x2.e2m3x2", [[0x1F21]], [0x40F0BE00]),
+        # An exponent with bias 127; 255 is NaN. 2^-127 is the smallest number, and the sign is ignored.
+        ("cvt.rz.ue8m0x2.f32", [[1.5, INF, 0], [-2, NAN, 2.0**-127]], [0x7F80, 0xFFFF, 0x0000]),
+        ("cvt.rp.ue8m0x2.f32", [[1.5, 2.0**127 * 1.5], [1, 2.0**-128]], [0x807F, 0xFF00]),
+        ("cvt.rp.ue8m0x2.f32", [[2.0**-126], [2.0**-127 * 1.5]], [0x0101]),
+        ("cvt.rp.satfinite.ue8m0x2.f32", [[2.0**127 * 1.5, NAN], [INF, -3]], [0xFEFE, 0xFF81]),
+        ("cvt.rz.satfinite.ue8m0x2.bf16x2", [[0x3FC07F80, 0x7FC00040]], [0x7FFE, 0xFF00]),
+        ("cvt.rp.ue8m0x2.bf16x2", [[0x3FC00041]], [0x8001]),
+        ("cvt.rn.bf16x2.ue8m0x2", [[0x7F80, 0xFF00, 0x01FE]], [0x3F804000, 0x7FFF0040, 0x00807F00]),
         ("cvt.rna.tf32.f32", [[1 + 2**-11, 1 + 2**-12, -1 - 2**-11]], [0x3F802000, 0x3F800000, 0xBF802000]),
         ("cvt.rn.tf32.f32", [[1 + 2**-11, NAN]], [0x3F800000, 0x7FFFFFFF]),
         ("cvt.pack.sat.u16.s32", [[70000, -1], [5, 65535]], [0xFFFF0005, 0x0000FFFF]),

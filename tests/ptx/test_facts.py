@@ -73,7 +73,7 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
     assert facts.multiplies == (row.name if {"mma", "mma_async"} & words and "mma" in row.name else "")
     assert facts.updates == (("d",) if "mma_async" in words else ())
     assert facts.result == "operands" or row.returns or facts.group
-    assert facts.target in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_90a+", "sm_100")
+    assert facts.target in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_90a+", "sm_100", "sm_100a+", "sm_120a")
 
 
 @pytest.mark.parametrize(

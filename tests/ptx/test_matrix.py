@@ -10,6 +10,7 @@ import pytest
 
 from tests.in_turn import one_in
 from tests.ptx.harness import ENGINES, HEADER, Array, Engine, check_body, random_values
+from tests.ptx.test_small_matrices import OPCODES as SMALL_OPCODES
 from weft.ptx.parse import parse
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.memory import GlobalMemory
@@ -97,6 +98,7 @@ OPCODES = [
     *LDMATRIX,
     *DOUBLES,
     *(_wmma(WMMA_OF_DOUBLES, ("row", "col"), "", "", rounding)["mma"] for rounding in ROUNDINGS),
+    *SMALL_OPCODES,
     "movmatrix.sync.aligned.m8n8.trans.b16",
     "stmatrix.sync.aligned.m8n8.x1.shared.b16",  # run by test_small_forms_of_sm_90.py
 ]

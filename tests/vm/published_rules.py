@@ -5,7 +5,8 @@ GPUs. A step takes the accumulator and some exact products. Every term has an ex
 factors' (a denormal's is its format's smallest), a zero the constant of the architecture. Terms are truncated to F bits
 after the binary point of the largest exponent and added exactly; the sum is truncated to an f32, to an f32 with 13
 bits, or rounded to the nearest f16. All of these numbers fit float64 exactly. sm_90 has no fp8 `mma`: ptxas 13 writes
-two f16 ones and an addition.
+two f16 ones and an addition. With scales, a term of k 32 is a product times both scales, and its exponent is the sum of
+theirs; a term of k 64 is an exact sum of 16 products times both scales, with the exponent of the scales alone.
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,13 @@ Array = NDArray[Any]
 _DTYPES: dict[str, Any] = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32,
     "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8, "s32": np.int32,
+    "e3m2": ml_dtypes.float6_e3m2fn, "e2m3": ml_dtypes.float6_e2m3fn, "e2m1": ml_dtypes.float4_e2m1fn,
+    "ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn,
 }  # fmt: skip
-_LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126, "e4m3": -6, "e5m2": -14}
+_LEAST = {
+    "f16": -14, "bf16": -126, "tf32": -126, "f32": -126, "e4m3": -6, "e5m2": -14, "e3m2": -2, "e2m3": 0, "e2m1": 0,
+    "ue8m0": -127, "ue4m3": -6,
+}  # fmt: skip
 """The exponent of a format's denormals."""
 _AT_ONCE = 64
 
@@ -35,9 +41,12 @@ class Form:
     b: str
     result: str
     satfinite: bool = False
+    scale: str = ""
+    scales: int = 0
 
     def __str__(self) -> str:
-        return f"{self.chip} k{self.k} {self.result}.{self.a}.{self.b}" + ".satfinite" * self.satfinite
+        end = ".satfinite" * self.satfinite + (f".{self.scale}x{self.scales}" if self.scale else "")
+        return f"{self.chip} k{self.k} {self.result}.{self.a}.{self.b}{end}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,8 @@ class _Rule:
 def _rule(form: Form) -> _Rule:
     """Return the row of the published table."""
     fp8 = form.a in ("e4m3", "e5m2")
+    if form.k == 64:
+        return _Rule(64, 35, 23, -139)
     later = form.chip in ("sm_90", "sm_120", "wgmma")
     zero = {("f16", True): -21, ("f16", False): -20, ("f32", True): -133, ("f32", False): -132}[form.result, later]
     if fp8 and form.chip in ("sm_89", "wgmma"):
@@ -59,15 +70,25 @@ def _rule(form: Form) -> _Rule:
     return _Rule((32 if later else 16) // size, 25 if later else 24, 23, zero)
 
 
-def product(a: Array, b: Array, c: Array, form: Form) -> Array:
-    """Return D on raw bits: a (T, 16, K), b (T, K, 8), c (T, 16, 8)."""
+def product(a: Array, b: Array, c: Array, form: Form, scales: tuple[Array, ...] = ()) -> Array:
+    """Return D on raw bits: a (T, 16, K), b (T, K, 8), c (T, 16, 8), scales (T, 16, n) and (T, n, 8).
+
+    Two e2m1 of k 64 are a byte, the first in its low half.
+    """
     parts = [slice(first, first + _AT_ONCE) for first in range(0, len(a), _AT_ONCE)]
     with np.errstate(all="ignore"):
-        return np.concatenate([_product(a[part], b[part], c[part], form) for part in parts])
+        return np.concatenate(
+            [_product(a[part], b[part], c[part], form, *(each[part] for each in scales)) for part in parts]
+        )
 
 
-def _product(a: Array, b: Array, c: Array, form: Form) -> Array:
+def _product(a: Array, b: Array, c: Array, form: Form, *scales: Array) -> Array:
+    if form.k == 64:
+        a = np.stack([a & 15, a >> 4], axis=3).reshape(len(a), 16, 64) << 2
+        b = np.stack([b & 15, b >> 4], axis=2).reshape(len(b), 64, 8) << 2
     x, y = _values(a, form.a), _values(b, form.b)
+    if scales:
+        return _bits(_scaled(x, y, c.view(np.float32).astype(np.float64), form, *scales), form.result)
     if form.result == "s32":
         total = (x @ y).astype(np.int64) + c.view(np.int32)
         if form.satfinite:
@@ -86,6 +107,12 @@ def _product(a: Array, b: Array, c: Array, form: Form) -> Array:
 def _values(bits: Array, name: str) -> Array:
     if name == "tf32":
         bits = bits & np.uint32(0xFFFFE000)
+    if name in ("e3m2", "e2m3"):
+        bits = bits & np.uint8(0x3F)
+    elif name == "e2m1":
+        bits = bits >> np.uint8(2) & np.uint8(15)
+    elif name == "ue4m3":
+        bits = bits & np.uint8(0x7F)
     return bits.view(_DTYPES[name]).astype(np.float64)
 
 
@@ -107,6 +134,27 @@ def _step(x: Array, y: Array, c: Array, form: Form, rule: _Rule) -> Array:
     terms = x[:, :, :, None] * y[:, None, :, :]  # exact, also where it is infinite or NaN
     exponents = _exponent(x, form.a)[:, :, :, None] + _exponent(y, form.b)[:, None, :, :]
     exponents = np.where(terms == 0, rule.zero, exponents)
+    return _sum(terms, exponents, c, form, rule)
+
+
+def _scaled(x: Array, y: Array, c: Array, form: Form, codes_a: Array, codes_b: Array) -> Array:
+    """Return the sum of terms with scales, aligned as in a step."""
+    rule = _rule(form)
+    sa, sb = _values(codes_a, form.scale), _values(codes_b, form.scale)
+    products = x[:, :, :, None] * y[:, None, :, :]
+    each = 16 if form.k == 64 else 1
+    groups = products.reshape(len(x), 16, form.k // each, each, 8)
+    repeats = form.k // each // form.scales
+    scale = sa.repeat(repeats, 2)[:, :, :, None] * sb.repeat(repeats, 1)[:, None]
+    exponents = (_exponent(sa, form.scale).repeat(repeats, 2)[:, :, :, None]
+                 + _exponent(sb, form.scale).repeat(repeats, 1)[:, None])  # fmt: skip
+    if each == 1:
+        exponents = exponents + _exponent(x, form.a)[:, :, :, None] + _exponent(y, form.b)[:, None]
+    nothing = (groups == 0).all(axis=3) | (scale == 0)
+    return _sum(groups.sum(axis=3) * scale, np.where(nothing, rule.zero, exponents), c, form, rule)
+
+
+def _sum(terms: Array, exponents: Array, c: Array, form: Form, rule: _Rule) -> Array:
     c_exponents = np.where(c == 0, rule.zero, _exponent(c, form.result))
     largest = np.maximum(exponents.max(axis=2), c_exponents)
     unit = largest - rule.fraction

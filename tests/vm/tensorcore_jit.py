@@ -14,8 +14,9 @@ from weft.vm.reference.fragments import mma_fragment
 
 Array = NDArray[Any]
 
+_SCALE_BYTES = 4 * (16 + 8)
 _DRIVER = """
-define void @tiles(ptr %d, ptr %a, ptr %b, ptr %c, i64 %count) {{
+define void @tiles(ptr %d, ptr %a, ptr %b, ptr %c, ptr %s, i64 %count) {{
 entry:
   br label %tile
 tile:
@@ -23,11 +24,13 @@ tile:
   %oa = mul i64 %i, {a}
   %ob = mul i64 %i, {b}
   %oc = mul i64 %i, {c}
+  %os = mul i64 %i, {s}
+  %ps = getelementptr i8, ptr %s, i64 %os
   %pa = getelementptr i8, ptr %a, i64 %oa
   %pb = getelementptr i8, ptr %b, i64 %ob
   %pc = getelementptr i8, ptr %c, i64 %oc
   %pd = getelementptr i8, ptr %d, i64 %oc
-  call void @{name}(ptr %pd, ptr %pa, ptr %pb, ptr %pc)
+  call void @{name}(ptr %pd, ptr %pa, ptr %pb, ptr %pc{scales})
   %next = add i64 %i, 1
   %more = icmp ult i64 %next, %count
   br i1 %more, label %tile, label %done
@@ -49,15 +52,28 @@ class CompiledMma:
         sizes = {operand: f.registers * 32 * word for operand, f in self.fragments.items()}
         embedded = not cpu and bool(llvm.get_host_cpu_features().get("avx512f"))
         name, text = tensorcore_ir(kind, mode, arch, count=count, embedded_rounding=embedded)
-        text += _DRIVER.format(name=name, a=sizes["a"], b=count * sizes["b"], c=count * sizes["c"])
+        self.scales = kind.scales
+        text += _DRIVER.format(
+            name=name,
+            a=sizes["a"],
+            b=count * sizes["b"],
+            c=count * sizes["c"],
+            s=_SCALE_BYTES,
+            scales=", ptr %ps" if kind.scales else "",
+        )
         self._engine, self.tiles = _compile(text, cpu)
 
-    def __call__(self, a: Array, b: Array, c: Array, *, in_place: bool = False) -> Array:
-        """`a` has one matrix for every `count` matrices of `b` and `c`."""
+    def __call__(
+        self, a: Array, b: Array, c: Array, scales: tuple[Array, ...] = (), *, in_place: bool = False
+    ) -> Array:
+        """`a` has one matrix for every `count` matrices of `b` and `c`; scales are (T, 16, n) and (T, n, 8)."""
+        words = _aligned(np.zeros((len(a), _SCALE_BYTES // 4, 4), np.uint8))
+        if scales:
+            words[:, :16, : self.scales], words[:, 16:, : self.scales] = scales[0], scales[1].transpose(0, 2, 1)
         operands = zip("abc", (a, b, c), strict=True)
         registers = {name: _aligned(self.fragments[name].pack(x)) for name, x in operands}
         d = registers["c"] if in_place else _aligned(np.zeros_like(registers["c"]))
-        self.tiles(d.ctypes.data, *(registers[x].ctypes.data for x in "abc"), len(a))
+        self.tiles(d.ctypes.data, *(registers[x].ctypes.data for x in "abc"), words.ctypes.data, len(a))
         return self.fragments["d"].unpack(d)
 
 
@@ -76,7 +92,7 @@ def _compile(text: str, cpu: str) -> tuple[Any, Callable[..., None]]:
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1)))
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)
+    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5, ctypes.c_int64)
     return engine, prototype(engine.get_function_address("tiles"))
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.in_turn import one_in
 from tests.vm.published_rules import Form, product
 from tests.vm.tensorcore_jit import CompiledMma
-from tests.vm.tiles import FORMS, REGIMES, kind_of, random_tiles
+from tests.vm.tiles import FORMS, REGIMES, kind_of, random_scales, random_tiles
 from weft.vm.mma_kind import MmaKind
 from weft.vm.reference.tensorcore import mma
 
@@ -23,7 +23,8 @@ def test_compiled_equals_the_published_rules(form: Form) -> None:
     compiled = CompiledMma(kind, arch=form.chip)
     for regime in ("any",) if kind.is_integer else REGIMES:
         a, b, c = random_tiles(kind, regime, 50, seed=11)
-        np.testing.assert_array_equal(compiled(a, b, c), product(a, b, c, form), f"{form} {regime}")
+        scales = random_scales(form, regime, 50, seed=11)
+        np.testing.assert_array_equal(compiled(a, b, c, scales), product(a, b, c, form, scales), f"{form} {regime}")
 
 
 # Computed by hand: the exponent of a zero term, and the sign of a result of zero.

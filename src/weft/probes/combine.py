@@ -120,9 +120,9 @@ class Probes(Instrumentation):
         for probe in self.probes:
             probe.copy_arrival(b, offsets, lanes)
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int, used: int = 16) -> None:
         for probe in self.probes:
-            probe.tile_rows(b, offsets, lanes, rows)
+            probe.tile_rows(b, offsets, lanes, rows, used)
 
     def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
         for probe in self.probes:

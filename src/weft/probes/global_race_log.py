@@ -106,7 +106,7 @@ class GlobalRecorder(Recorder):
     def copy_wait(self, b: Builder, pending: Value, lanes: Value) -> None:
         """Ignored, as `copy`."""
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int, used: int = 16) -> None:
         """Ignored, as `copy`."""
 
     def bulk(self, b: Builder, copy: BulkCopy) -> None:

@@ -109,7 +109,7 @@ class Recorder(Instrumentation):
         event = Access(False, "shared", 8, offsets, lanes, contiguous=False)
         _add(b, What.ATTACH, _generic(b, event), lanes)
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int, used: int = 16) -> None:
         event = Access(False, "shared", 16, offsets, lanes, contiguous=False)
         with when(b, b.icmp("ne", lanes, const("i32", 0))):
             _add(b, What.TILE, _generic(b, event), lanes, size=16)

@@ -86,7 +86,7 @@ class SharedProbe(Instrumentation):
     def copy(self, b: Builder, event: Access) -> None:
         self.touch(b, touch_of(event, "copy"))
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int, used: int = 16) -> None:
         self.touch(b, Touch("load", ROW_BYTES, offsets, lanes, rows=rows))
 
     def memory(self, b: Builder, worker: Value) -> Value:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from weft.core.errors import Unsupported
 from weft.ptx.module import Instruction
 from weft.vm.reference.access import as_bytes
 from weft.vm.reference.fragments import Fragment, group_fragment, mma_fragment, wmma_fragment
@@ -14,7 +15,9 @@ from .marks import Finish, Marks, Product, Shadow, Target, members
 
 
 def multiply(s: Shadow, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """mma and wmma.mma of every shape."""
+    """mma and wmma.mma of every shape, without scales."""
+    if "stype" in ins.mods:
+        raise Unsupported(f"following values through {ins.opcode}", ins.line)
     mods, shape = ins.mods, shape_of(ins)
     types = (mods.get("atype", "f16"), mods.get("btype", "f16"), mods["ctype"], mods["dtype"])
     if ins.facts.multiplies == "wmma":
@@ -139,6 +142,8 @@ def _offsets(s: Shadow, w: RunningWarp, ins: Instruction, fragment: Fragment) ->
 
 def load_rows(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
     """ldmatrix: lane 8 i + r points at row r of matrix i; lane l gets elements 2 (l mod 4) and 1 more of row l / 4."""
+    if not ins.has("m8n8"):
+        raise Unsupported(f"following values through {ins.opcode}", ins.line)
     registers = members(ins.operand("d"))
     pointing = w.mask & (np.arange(32) < 8 * len(registers))
     rows = s.load(w, ins, s.target(w, ins, "a", pointing), 16)

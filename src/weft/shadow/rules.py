@@ -212,9 +212,11 @@ def _permute(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
 
 
 def _convert(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
-    """cvt: packed values one by one; integers byte by byte, as they are cut or extended."""
+    """cvt: packed values one by one, unless two share a byte; integers byte by byte, as they are cut or extended."""
     algebra, to, source = s.algebra, ins.mods.get("dtype", ""), ins.mods["atype"]
-    if to.endswith("x2"):
+    if "e2m1x2" in (to, source):
+        blend(s, w, ins)
+    elif to.endswith("x2"):
         if source.endswith("x2"):
             parts = algebra.one(s.read(w, ins.operand("a"), _size(source)).reshape(32, 2, -1))
         else:  # the first source is the upper half

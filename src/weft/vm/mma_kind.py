@@ -12,13 +12,18 @@ from weft.core.errors import Unsupported
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """A binary format: sign, `exponent_bits`, `mantissa_bits`. e4m3 has no infinity and one NaN magnitude."""
+    """A binary format: sign, `exponent_bits`, `mantissa_bits`. e4m3 has no infinity and one NaN magnitude.
+
+    Formats of 4 and 6 bits have neither; each element has a byte, but in products of k 64 two e2m1 share one.
+    """
 
     name: str
     exponent_bits: int
     mantissa_bits: int
     storage_bits: int  # tf32 is in the upper bits of a 32-bit word; its low 13 bits are ignored
     has_infinity: bool = True
+    has_nan: bool = True
+    first_bit: int = 0  # of a byte that has fewer bits in use: e2m1 has bits 2 to 5 of its byte
 
     @property
     def bias(self) -> int:
@@ -39,8 +44,16 @@ FORMATS = {
         FloatFormat("f64", 11, 52, 64),
         FloatFormat("e4m3", 4, 3, 8, has_infinity=False),
         FloatFormat("e5m2", 5, 2, 8),
+        FloatFormat("e3m2", 3, 2, 8, has_infinity=False, has_nan=False),
+        FloatFormat("e2m3", 2, 3, 8, has_infinity=False, has_nan=False),
+        FloatFormat("e2m1", 2, 1, 8, has_infinity=False, has_nan=False, first_bit=2),
     )
 }
+SMALL_TYPES = ("e3m2", "e2m3", "e2m1")
+F8F6F4 = ("e4m3", "e5m2", *SMALL_TYPES)
+SCALE_TYPES = ("ue8m0", "ue4m3")
+GROUP = 16
+"""Products of k 64 that are added exactly before they are scaled."""
 INTEGER_TYPES = ("s8", "u8")
 STORAGE_BITS = {**{name: fmt.storage_bits for name, fmt in FORMATS.items()}, "s8": 8, "u8": 8, "s32": 32}
 WGMMA = "wgmma"
@@ -60,12 +73,15 @@ class MmaKind:
     d_type: str
     satfinite: bool = False  # integer kinds only: clamp to s32 instead of wrapping
     rounding: str = "rn"  # of every fused multiply-add of an f64 kind
+    scale_type: str = ""  # ue8m0 or ue4m3, if A and B have scales
+    scales: int = 0  # of a row of A and a column of B: 1, 2 or 4
 
     @property
     def label(self) -> str:
         types = f"{self.d_type}.{self.a_type}.{self.b_type}.{self.c_type}"
         options = (".satfinite" if self.satfinite else "") + (f".{self.rounding}" if self.rounding != "rn" else "")
-        return f"m{self.m}n{self.n}k{self.k}.{types}{options}"
+        scale = f".{self.scale_type}x{self.scales}" if self.scale_type else ""
+        return f"m{self.m}n{self.n}k{self.k}.{types}{options}{scale}"
 
     @property
     def is_integer(self) -> bool:
@@ -73,7 +89,17 @@ class MmaKind:
 
     @property
     def is_fp8(self) -> bool:
-        return self.a_type in ("e4m3", "e5m2")
+        return self.a_type in ("e4m3", "e5m2") and not self.is_small
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is one of the kinds that only sm_120a has: operands of 4 or 6 bits, or with scales."""
+        return bool(self.scale_type) or self.a_type in SMALL_TYPES or self.b_type in SMALL_TYPES
+
+    @property
+    def element_bits(self) -> int:
+        """Return the bits of an element of A and B in registers."""
+        return 4 if self.k == 64 else STORAGE_BITS[self.a_type]
 
 
 @dataclass(frozen=True)
@@ -90,6 +116,8 @@ _SHAPES = {  # type of A -> K of m16n8kK
     **dict.fromkeys(("f16", "bf16"), (8, 16)),
     "tf32": (4, 8),
     **dict.fromkeys(("e4m3", "e5m2", "s8", "u8"), (16, 32)),
+    **dict.fromkeys(("e3m2", "e2m3"), (32,)),
+    "e2m1": (32, 64),
 }
 
 _F64_SHAPES = ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16))
@@ -107,6 +135,8 @@ def check_kind(kind: MmaKind) -> None:
         known = kind.b_type in INTEGER_TYPES and accumulators == ("s32", "s32")
     elif kind.satfinite:
         known = False
+    elif kind.is_small:
+        known = _known_small(kind)
     elif kind.is_fp8:
         known = kind.b_type in ("e4m3", "e5m2") and accumulators in (("f32", "f32"), ("f16", "f16"))
     elif kind.a_type == "f16":
@@ -117,10 +147,22 @@ def check_kind(kind: MmaKind) -> None:
         raise Unsupported(f"mma {kind.label}")
 
 
+def _known_small(kind: MmaKind) -> bool:
+    types, accumulators = (kind.a_type, kind.b_type), (kind.c_type, kind.d_type)
+    if kind.k == 64:
+        scale = (kind.scale_type, kind.scales) in (("ue8m0", 2), ("ue8m0", 4), ("ue4m3", 4))
+        return scale and types == ("e2m1", "e2m1") and accumulators == ("f32", "f32")
+    scale = (kind.scale_type, kind.scales) in (("", 0), ("ue8m0", 1))
+    halves = not kind.scale_type and accumulators == ("f16", "f16")
+    return scale and kind.k == 32 and set(types) <= set(F8F6F4) and (halves or accumulators == ("f32", "f32"))
+
+
 def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
     """Return the rule of a floating-point kind (not f64, whose rule is in vm/reference/tensorcore.py)."""
     check_kind(kind)
     half = kind.d_type == "f16"
+    if kind.is_small:  # only code for sm_120a has it, so there is one rule
+        return FusedRule(64, 35, 23, -139) if kind.k == 64 else FusedRule(32, 25, 23, -21 if half else -133)
     early = arch in ("sm_80", "sm_86", "sm_87", "sm_89")
     if not early and arch not in ("sm_90", "sm_120", WGMMA):
         raise Unsupported(f"tensor-core rounding of {arch}")
@@ -175,8 +217,12 @@ def wmma_parts(m: int, n: int, k: int, *, a_type: str, c_type: str) -> tuple[Wmm
 
 
 __all__ = [
+    "F8F6F4",
     "FORMATS",
+    "GROUP",
     "INTEGER_TYPES",
+    "SCALE_TYPES",
+    "SMALL_TYPES",
     "WGMMA",
     "FloatFormat",
     "FusedRule",

@@ -15,10 +15,12 @@ _sm_90 = partial(form, "convert", replace(_CONVERTS, target="sm_90"), "9.7.9.21"
 _keeps = partial(form, "convert", Facts(converts=("a",)), "9.7.9.21")
 _keeps_sm_90 = partial(form, "convert", Facts(converts=("a",), target="sm_90"), "9.7.9.21")
 _sm_100 = partial(form, "convert", replace(_CONVERTS, target="sm_100"), "9.7.9.21")
+_small = partial(form, "convert", replace(_CONVERTS, target="sm_100a+"), "9.7.9.21")
 _keeps_sm_100 = partial(form, "convert", Facts(converts=("a",), target="sm_100"), "9.7.9.21")
 _INTS = "u8 u16 u32 u64 s8 s16 s32 s64"
 _RND = "rn rz rm rp"
 _INTEGRAL = "rni rzi rmi rpi"
+_SMALL = "e3m2x2 e2m3x2 e2m1x2"
 
 ROWS: tuple[Form, ...] = (
     _cvt("cvt{.sat}.dtype.atype d:dtype, a:atype", dtype=_INTS, atype=_INTS),
@@ -58,6 +60,13 @@ ROWS: tuple[Form, ...] = (
     _sm_89("cvt.rn.satfinite{.relu}.dtype.atype d:dtype, a:atype", dtype="e4m3x2 e5m2x2", atype="f16x2"),
     _sm_89("cvt.rn{.relu}.dtype.atype d:dtype, a:atype", dtype="f16x2", atype="e4m3x2 e5m2x2"),
     _sm_100("cvt.rn{.relu}.dtype.atype d:dtype, a:atype", dtype="bf16x2", atype="e4m3x2 e5m2x2"),
+    _small("cvt.rn.satfinite{.relu}.dtype.atype d:dtype, a:atype, b:atype", dtype=_SMALL, atype="f32"),
+    _small("cvt.rn.satfinite{.relu}.dtype.atype d:dtype, a:atype", dtype=_SMALL, atype="f16x2 bf16x2"),
+    _small("cvt.rn.satfinite{.relu}.dtype.atype d:dtype, a:atype", dtype="e4m3x2 e5m2x2", atype="bf16x2"),
+    _small("cvt.rn{.relu}.dtype.atype d:dtype, a:atype", dtype="f16x2 bf16x2", atype=_SMALL),
+    _small("cvt.rnd{.satfinite}.dtype.atype d:dtype, a:atype, b:atype", rnd="rz rp", dtype="ue8m0x2", atype="f32"),
+    _small("cvt.rnd{.satfinite}.dtype.atype d:dtype, a:atype", rnd="rz rp", dtype="ue8m0x2", atype="bf16x2"),
+    _small("cvt.rn.dtype.atype d:dtype, a:atype", dtype="bf16x2", atype="ue8m0x2"),
     _keeps("cvt.rnd{.satfinite}.dtype.atype d:dtype, a:atype", rnd="rna", dtype="tf32", atype="f32"),
     _keeps_sm_90("cvt.rnd{.relu}.dtype.atype d:dtype, a:atype", rnd="rn rz", dtype="tf32", atype="f32"),
     _keeps_sm_100("cvt.rnd.satfinite{.relu}.dtype.atype d:dtype, a:atype", rnd="rn rz", dtype="tf32", atype="f32"),

@@ -22,7 +22,7 @@ from .facts import Computation, Facts
 
 TYPES = frozenset(
     "pred b8 u8 s8 b16 u16 s16 f16 bf16 b32 u32 s32 f32 f16x2 bf16x2 tf32 u16x2 s16x2 b64 u64 s64 f64 f32x2 b128 "
-    "e4m3 e5m2 e4m3x2 e5m2x2".split()
+    "e4m3 e5m2 e3m2 e2m3 e2m1 e4m3x2 e5m2x2 e3m2x2 e2m3x2 e2m1x2 ue8m0 ue4m3 ue8m0x2".split()
 )
 ORDERED = (
     TYPES,

@@ -14,7 +14,10 @@ _MMA = _TOGETHER(numbers=("c",), multiplies="mma")
 _mma = partial(form, "matrix", _MMA, "9.7.14.5.14")
 _mma_fp8 = partial(form, "matrix", replace(_MMA, target="sm_89"), "9.7.14.5.14")
 _mma_sm90 = partial(form, "matrix", replace(_MMA, target="sm_90"), "9.7.14.5.14")
-_rows = partial(form, "matrix", _TOGETHER(accesses=(Access("load", "a", "row", "d", only="shared"),)))
+_mma_sm120a = partial(form, "matrix", replace(_MMA, target="sm_120a"), "9.7.14.5.14")
+_LOADED_ROWS = (Access("load", "a", "row", "d", only="shared"),)
+_rows = partial(form, "matrix", _TOGETHER(accesses=_LOADED_ROWS))
+_small_rows = partial(form, "matrix", _TOGETHER(accesses=_LOADED_ROWS, target="sm_100a+"))
 _STORED_ROWS = (Access("store", "a", "row", "b", only="shared"),)
 _store_rows = partial(form, "matrix", _TOGETHER(accesses=_STORED_ROWS, target="sm_90"))
 _transpose = partial(form, "matrix", _TOGETHER())
@@ -22,6 +25,9 @@ _WMMA = "m16n16k16 m32n8k16 m8n32k16"
 _SPACE = "global shared shared::cta"
 _LAYOUT = {"alayout": "row col", "blayout": "row col"}
 _FP8 = "e4m3 e5m2"
+_F8F6F4 = "e4m3 e5m2 e3m2 e2m3 e2m1"
+_SCALED = " *d:b32, *a:b32, *b:b32, *c:b32, *scale_a:b32, *select_a:u16, *scale_b:b32, *select_b:u16"
+_E2M1 = {"shape": "m16n8k64", "dtype": "f32", "atype": "e2m1", "btype": "e2m1", "ctype": "f32"}
 _ABC = " *d:b32, *a:b32, *b:b32, *c:b32"
 _DOUBLES = " *d:b64, *a:b64, *b:b64, *c:b64"
 _F64 = {"dtype": "f64", "atype": "f64", "btype": "f64", "ctype": "f64", "rnd": "rn rz rm rp"}
@@ -57,6 +63,17 @@ ROWS: tuple[Form, ...] = (
        shape="m16n8k4 m16n8k8", dtype="f32", atype="tf32", btype="tf32", ctype="f32"),
     _mma_fp8("mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype" + _ABC,
        shape="m16n8k32", dtype="f16 f32", atype=_FP8, btype=_FP8, ctype="f16 f32"),
+    _mma_sm120a("mma.sync.aligned.shape.row.col.kind.dtype.atype.btype.ctype" + _ABC, shape="m16n8k32",
+       kind="kind::f8f6f4", dtype="f16 f32", atype=_F8F6F4, btype=_F8F6F4, ctype="f16 f32"),
+    _mma_sm120a("mma.sync.aligned.shape.row.col.kind.block_scale{.scale_vec}.dtype.atype.btype.ctype.stype" + _SCALED,
+       shape="m16n8k32", kind="kind::mxf8f6f4", scale_vec="scale_vec::1X", dtype="f32", atype=_F8F6F4, btype=_F8F6F4,
+       ctype="f32", stype="ue8m0"),
+    _mma_sm120a("mma.sync.aligned.shape.row.col.kind.block_scale{.scale_vec}.dtype.atype.btype.ctype.stype" + _SCALED,
+       kind="kind::mxf4", scale_vec="scale_vec::2X", stype="ue8m0", **_E2M1),
+    _mma_sm120a("mma.sync.aligned.shape.row.col.kind.block_scale.scale_vec.dtype.atype.btype.ctype.stype" + _SCALED,
+       kind="kind::mxf4nvf4", scale_vec="scale_vec::2X scale_vec::4X", stype="ue8m0", **_E2M1),
+    _mma_sm120a("mma.sync.aligned.shape.row.col.kind.block_scale.scale_vec.dtype.atype.btype.ctype.stype" + _SCALED,
+       kind="kind::mxf4nvf4", scale_vec="scale_vec::4X", stype="ue4m3", **_E2M1),
     _mma("mma.sync.aligned.shape.row.col{.satfinite}.dtype.atype.btype.ctype" + _ABC,
        shape="m16n8k16 m16n8k32", dtype="s32", atype="s8 u8", btype="s8 u8", ctype="s32"),
     _mma("mma.sync.aligned.shape.row.col{.rnd}.dtype.atype.btype.ctype" + _DOUBLES, shape="m8n8k4", **_F64),
@@ -64,6 +81,12 @@ ROWS: tuple[Form, ...] = (
        shape="m16n8k4 m16n8k8 m16n8k16", **_F64),
     _rows("9.7.14.5.15", "ldmatrix.sync.aligned.m8n8.num{.trans}{.space}.b16 *d:b32, [a]", num="x1 x2 x4",
        space="shared shared::cta"),
+    _small_rows("9.7.14.5.15", "ldmatrix.sync.aligned.m16n16.num.trans{.space}.b8 *d:b32, [a]", num="x1 x2",
+       space="shared shared::cta"),
+    _small_rows("9.7.14.5.15", "ldmatrix.sync.aligned.m16n16.num.trans{.space}.b8x16.source *d:b32, [a]", num="x1 x2",
+       space="shared shared::cta", source="b6x16_p32 b4x16_p64"),
+    _small_rows("9.7.14.5.15", "ldmatrix.sync.aligned.m8n16.num{.space}.b8x16.source *d:b32, [a]", num="x1 x2 x4",
+       space="shared shared::cta", source="b6x16_p32 b4x16_p64"),
     _store_rows("9.7.14.5.16", "stmatrix.sync.aligned.m8n8.num{.trans}{.space}.b16 [a], *b:b32", num="x1 x2 x4",
        space="shared shared::cta"),
     _transpose("9.7.14.5.17", "movmatrix.sync.aligned.m8n8.trans.b16 d:b32, a:b32"),

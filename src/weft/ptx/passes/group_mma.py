@@ -72,7 +72,8 @@ def _groups(run: list[Block], most: int) -> Iterator[tuple[int, ...]]:
 
 
 def _may_wait(ins: Instruction) -> bool:
-    return ins.facts.multiplies == "mma" and ins.guard is None
+    scaled = "stype" in ins.mods  # each instruction has its own scales
+    return ins.facts.multiplies == "mma" and ins.guard is None and not scaled
 
 
 __all__ = ["group_mma"]

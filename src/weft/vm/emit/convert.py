@@ -11,6 +11,12 @@ from .rounding import canonical, flush, is_nan, narrow, quiet_f64, relu, saturat
 _INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _LARGEST = {"f16": (0x7C00, 0x7BFF), "bf16": (0x7F80, 0x7F7F), "tf32": (0x7F800000, 0x7F7FE000)}
 """Bits of infinity and of the largest finite number."""
+_CODES = {
+    "e4m3": (3, 7, 0x7E, 7, 0x7F), "e5m2": (2, 15, 0x7B, 7, 0x7F), "e3m2": (2, 3, 0x1F, 5, 0x1F),
+    "e2m3": (3, 1, 0x1F, 5, 0x1F), "e2m1": (1, 1, 0x07, 3, 0x07),
+}  # fmt: skip
+"""Bits of the fraction, bias, code of the largest number, place of the sign, code of NaN: types of 4 and 6 bits have
+none, and give their largest number."""
 
 
 def _is_integer(ptx_type: str) -> bool:
@@ -162,9 +168,9 @@ def _tf32(e: Emitter, ins: Instruction) -> Value:
     return e.b.select(is_nan(e, x), e.const("i32", 0x7FFFFFFF), bits)
 
 
-def _to_fp8(e: Emitter, x: Value, kind: str) -> Value:
-    """Return a float as e4m3 or e5m2 code (i8): nearest even, clamped to the largest finite number, NaN is 0x7f."""
-    fraction, bias, largest = (3, 7, 0x7E) if kind == "e4m3" else (2, 15, 0x7B)
+def _to_small(e: Emitter, x: Value, kind: str) -> Value:
+    """Return a float as a code (i8) of 8 bits or less: nearest even, clamped to the largest finite number."""
+    fraction, bias, largest, sign_bit, nan_code = _CODES[kind]
     op, dropped = e.b.op, 23 - fraction
     bits = e.bits(x)
     magnitude = op("and", bits, e.const("i32", 0x7FFFFFFF))
@@ -176,8 +182,8 @@ def _to_fp8(e: Emitter, x: Value, kind: str) -> Value:
     small = op("sub", e.bits(op("fadd", e.as_float(magnitude, "float"), anchor)), e.bits(anchor))
     is_small = e.b.icmp("ult", magnitude, e.const("i32", (127 + 1 - bias) << 23))
     code = e.b.select(is_small, small, e.b.intrinsic("smin", normal.ty, [normal, e.const("i32", largest)]))
-    signed = op("or", code, op("and", op("lshr", bits, e.const("i32", 24)), e.const("i32", 0x80)))
-    return e.b.cast("trunc", e.b.select(is_nan(e, x), e.const("i32", 0x7F), signed), e.ty("i8"))
+    sign = op("and", op("lshr", bits, e.const("i32", 31 - sign_bit)), e.const("i32", 1 << sign_bit))
+    return e.b.cast("trunc", e.b.select(is_nan(e, x), e.const("i32", nan_code), op("or", code, sign)), e.ty("i8"))
 
 
 def _unpack(e: Emitter, packed: Value, scalar: str) -> tuple[Value, Value]:
@@ -187,35 +193,81 @@ def _unpack(e: Emitter, packed: Value, scalar: str) -> tuple[Value, Value]:
     return e.b.cast("trunc", upper, e.ty(scalar)), e.b.cast("trunc", packed, e.ty(scalar))
 
 
-def _fp8_pair(e: Emitter, ins: Instruction) -> Value:
+def _sources(e: Emitter, ins: Instruction) -> list[Value]:
+    """Return the two numbers that become one register, as floats: two registers, or the halves of one."""
+    atype = ins.mods["atype"]
+    if atype == "f32":
+        return [e.src(ins, "a"), e.src(ins, "b")]
+    halves = _unpack(e, e.src(ins, "a"), "i16")
+    if atype == "bf16x2":
+        words = (e.b.op("shl", e.b.cast("zext", half, e.ty("i32")), e.const("i32", 16)) for half in halves)
+        return [e.as_float(word, "float") for word in words]
+    return [widen(e, e.as_float(half, "half"), "f16") for half in halves]
+
+
+def _small_pair(e: Emitter, ins: Instruction) -> Value:
     kind = ins.mods["dtype"].removesuffix("x2")
-    if ins.mods["atype"] == "f32":
-        sources = [e.src(ins, "a"), e.src(ins, "b")]
-    else:
-        sources = [widen(e, e.as_float(half, "half"), "f16") for half in _unpack(e, e.src(ins, "a"), "i16")]
-    high, low = (_to_fp8(e, _shape(e, ins, x), kind) for x in sources)
+    high, low = (_to_small(e, _shape(e, ins, x), kind) for x in _sources(e, ins))
+    if kind == "e2m1":
+        return e.b.op("or", e.b.op("shl", high, e.const("i8", 4)), low)
     return _pack(e, high, low, "i16")
 
 
-def _from_fp8(e: Emitter, code: Value, kind: str) -> Value:
-    """Return an fp8 code (i8) as half, exactly; NaN is canonical."""
+def _powers_of_two(e: Emitter, ins: Instruction) -> Value:
+    """Return ue8m0 codes: exponents with bias 127, rounded toward zero or up; 255 is NaN. The sign has no meaning."""
+    op, up = e.b.op, ins.mods["rnd"] == "rp"
+    codes = []
+    for x in _sources(e, ins):
+        magnitude = op("and", e.bits(x), e.const("i32", 0x7FFFFFFF))
+        code = op("lshr", magnitude, e.const("i32", 23))
+        if up:  # 2^-127, a denormal, is the number of code 0
+            above = e.b.icmp("ne", op("and", magnitude, e.const("i32", 0x7FFFFF)), e.const("i32", 0))
+            above = op("and", above, e.b.icmp("ugt", magnitude, e.const("i32", 1 << 22)))
+            code = op("add", code, e.b.cast("zext", above, e.ty("i32")))
+        code = e.b.intrinsic("umin", code.ty, [code, e.const("i32", 254 if ins.has("satfinite") else 255)])
+        code = e.b.select(is_nan(e, x), e.const("i32", 255), code)
+        codes.append(e.b.cast("trunc", code, e.ty("i8")))
+    return _pack(e, codes[0], codes[1], "i16")
+
+
+def _from_powers(e: Emitter, ins: Instruction) -> Value:
+    """Return ue8m0 codes as bf16; that of code 0 is a denormal."""
+    op, halves = e.b.op, []
+    for code in _unpack(e, e.src(ins, "a"), "i8"):
+        wide = e.b.cast("zext", code, e.ty("i16"))
+        value = op("shl", wide, e.const("i16", 7))
+        value = e.b.select(e.b.icmp("eq", wide, e.const("i16", 0)), e.const("i16", 0x40), value)
+        halves.append(e.b.select(e.b.icmp("eq", wide, e.const("i16", 255)), e.const("i16", 0x7FFF), value))
+    return _pack(e, halves[0], halves[1], "i32")
+
+
+def _from_small(e: Emitter, code: Value, kind: str) -> Value:
+    """Return a code (i8) as half, exactly; NaN is canonical."""
     op = e.b.op
     wide = e.b.cast("zext", code, e.ty("i16"))
     if kind == "e5m2":
         return canonical(e, e.as_float(op("shl", wide, e.const("i16", 8)), "half"))
-    sign = op("shl", op("and", wide, e.const("i16", 0x80)), e.const("i16", 8))
-    magnitude = op("and", wide, e.const("i16", 0x7F))
-    # The same fields read in a format one wider give 2^-8 of the value, as the bias is 15 instead of 7.
-    fields = e.as_float(op("or", sign, op("shl", magnitude, e.const("i16", 7))), "half")
-    scaled = op("fmul", e.b.cast("fpext", fields, e.ty("float")), e.const("float", 256.0))
+    fraction, bias, _, sign_bit, _ = _CODES[kind]
+    sign = op("shl", op("and", wide, e.const("i16", 1 << sign_bit)), e.const("i16", 15 - sign_bit))
+    magnitude = op("and", wide, e.const("i16", (1 << sign_bit) - 1))
+    # The same fields read in a format with more exponents: a number that is 2^(bias - 15) of the value.
+    fields = e.as_float(op("or", sign, op("shl", magnitude, e.const("i16", 10 - fraction))), "half")
+    scaled = op("fmul", e.b.cast("fpext", fields, e.ty("float")), e.const("float", 2.0 ** (15 - bias)))
     value = e.b.cast("fptrunc", scaled, e.ty("half"))
+    if kind != "e4m3":
+        return value
     is_special = e.b.icmp("eq", magnitude, e.const("i16", 0x7F))
     return e.as_float(e.b.select(is_special, e.const("i16", 0x7FFF), e.bits(value)), "half")
 
 
-def _fp8_to_halves(e: Emitter, ins: Instruction) -> Value:
+def _small_to_halves(e: Emitter, ins: Instruction) -> Value:
     kind, base = ins.mods["atype"].removesuffix("x2"), ins.mods["dtype"].removesuffix("x2")
-    halves = [_from_fp8(e, code, kind) for code in _unpack(e, e.src(ins, "a"), "i8")]
+    packed = e.src(ins, "a")
+    if kind == "e2m1":
+        codes = e.b.op("lshr", packed, e.const("i8", 4)), e.b.op("and", packed, e.const("i8", 15))
+    else:
+        codes = _unpack(e, packed, "i8")
+    halves = [_from_small(e, code, kind) for code in codes]
     if base == "bf16":  # exact: bf16 has f32's range and more digits than an fp8
         high, low = (_narrow_half(e, ins, widen(e, half, "f16"), base) for half in halves)
     else:
@@ -241,10 +293,12 @@ def _choose(ins: Instruction) -> Callable[[Emitter, Instruction], Value]:
     dtype, atype = ins.mods["dtype"], ins.mods["atype"]
     if dtype == "tf32":
         return _tf32
-    if dtype in ("e4m3x2", "e5m2x2"):
-        return _fp8_pair
+    if dtype == "ue8m0x2":
+        return _powers_of_two
+    if dtype.removesuffix("x2") in _CODES:
+        return _small_pair
     if dtype in ("f16x2", "bf16x2"):
-        return _halves if atype == "f32" else _fp8_to_halves
+        return _halves if atype == "f32" else _from_powers if atype == "ue8m0x2" else _small_to_halves
     if _is_integer(dtype):
         return _integer_to_integer if _is_integer(atype) else _float_to_integer
     return _integer_to_float if _is_integer(atype) else _float_to_float

@@ -9,7 +9,9 @@ from weft.ptx.module import WIDTH, Imm, Instruction, Operand, Vec
 from ..ir import LANES, Value, const, element, vec
 from ..mma_kind import wmma_parts
 from ..runtime.shape import transposed
+from ..scale_operands import scales_of, select_of
 from .kernel_contract import KernelContract
+from .matrix_bytes import load_bytes
 from .mbarrier import shared_address
 from .sync import first_lane
 
@@ -26,7 +28,7 @@ def _check_registers(ins: Instruction, name: str, matrix: str, shape: str, ptx_t
     """Refuse a list of registers that is not a warp's A, B or C: the runtime would overrun its buffer."""
     m, n, k = _sizes(shape)
     elements = {"a": m * k, "b": k * n}.get(matrix, m * n)
-    width = WIDTH[ptx_type]
+    width = 4 if k == 64 and matrix in ("a", "b") else WIDTH[ptx_type]  # two e2m1 are a byte there
     needed = elements * width // (LANES * max(width, 32))
     if ins.form.name == "wmma" and matrix in ("a", "b") and ptx_type == "f16":
         needed = 8  # in every shape; those beyond the matrix repeat the first ones
@@ -52,6 +54,9 @@ def _take(e: KernelContract, registers: Sequence[Operand], room: Value, line: in
 
 
 def ldmatrix(e: KernelContract, ins: Instruction) -> None:
+    if not ins.has("m8n8"):
+        load_bytes(e, ins)
+        return
     count = int(ins.mods["num"][1:])
     if len(_registers(ins, "d")) != count:
         raise Unsupported(f"{ins.opcode} into {len(_registers(ins, 'd'))} registers", ins.line)
@@ -104,7 +109,8 @@ def mma_together(e: KernelContract, members: Sequence[Instruction]) -> None:
     b, c = ([value for ins in members for value in e.items(ins, operand)] for operand in "bc")
     results = [item for ins in members for item in _registers(ins, "d")]
     bits = max(WIDTH[types[0]], 32)
-    d = _multiply(e, name, len(members), e.items(first, "a"), b, c, len(results) * bits // 32)
+    scales = _scales(e, first) if "stype" in first.mods else []
+    d = _multiply(e, name, len(members), e.items(first, "a"), b, c, len(results) * bits // 32, scales)
     _take(e, results, d, first.line, bits=bits)
 
 
@@ -114,17 +120,52 @@ def mma_name(shape: str, types: Sequence[str], options: Sequence[str], *, mode: 
 
 
 def _options(ins: Instruction) -> list[str]:
-    """Return `satfinite`, or a rounding other than to nearest."""
+    """Return `satfinite`, or a rounding other than to nearest, or the type and number of scales."""
+    if "stype" in ins.mods:
+        return [f"{ins.mods['stype']}x{scales_of(ins)}"]
     rounding = ins.mods.get("rnd", "rn")
     return ["satfinite"] if ins.has("satfinite") else [rounding] if rounding != "rn" else []
 
 
+def _scales(e: KernelContract, ins: Instruction) -> list[Value]:
+    """Return where the scales of 16 rows of A and of 8 columns of B are, a word each, the first scale in its low byte.
+
+    Of every four lanes, 2 i and 2 i + 1 have those of rows g and g + 8 of A, lane j that of column g of B. The
+    instruction names i, j and the first byte; these numbers are the same in all lanes.
+    """
+    b, active = e.b, e.active()
+    room = e.buffer("mma.scales", 2 * ROW)
+    every_fourth = range(0, LANES, 4)
+    for side, start in (("a", 0), ("b", 64)):
+        byte, lane = (
+            b.cast("zext", b.cast("trunc", first_lane(e, item, active, ins.line), "i2"), "i32")
+            for item in select_of(ins, side)
+        )
+        shift = b.splat(b.op("shl", byte, const("i32", 3)))
+        words = b.op("lshr", e.items(ins, f"scale_{side}")[0], shift)
+        held = e.buffer("mma.scale", 2 * ROW)
+        b.store(words, held, align=64)
+        at = b.op("shl", b.cast("zext", lane, "i64"), const("i64", 3 if side == "a" else 2))
+        # A vector that begins at the chosen lane: the last ones of it, past the register, are not used.
+        from_lane = b.load(vec("i32"), b.offset(held, at), align=4)
+        chosen = [*every_fourth, *(place + 1 for place in every_fourth)] if side == "a" else [*every_fourth]
+        b.store(b.shuffle(from_lane, None, chosen), b.offset(room, start), align=32)
+    return [room]
+
+
 def _multiply(
-    e: KernelContract, name: str, count: int, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], results: int
+    e: KernelContract,
+    name: str,
+    count: int,
+    a: Sequence[Value],
+    b: Sequence[Value],
+    c: Sequence[Value],
+    results: int,
+    scales: Sequence[Value] = (),
 ) -> Value:
     """Call a tensor-core function for `count` operand sets that share A; return where the `results` rows are."""
     d = e.buffer("mma.d", ROW * results)
-    args = [d, pass_registers(e, "mma.a", a), pass_registers(e, "mma.b", b), pass_registers(e, "mma.c", c)]
+    args = [d, pass_registers(e, "mma.a", a), pass_registers(e, "mma.b", b), pass_registers(e, "mma.c", c), *scales]
     e.b.call_pointer(e.imported(f"{name}.x{count}" if count > 1 else name), "void", args)
     return d
 

@@ -46,6 +46,7 @@ from weft.vm.emit.tensorcore_operands import (
     umax,
     umin,
 )
+from weft.vm.emit.tensorcore_small import small_function
 from weft.vm.ir import Builder, Value, const, lanes_of, module_text, vec
 from weft.vm.mma_kind import FORMATS, FusedRule, MmaKind, check_kind, fused_rule, half_kind
 from weft.vm.runtime.shape import ATTRIBUTES, Variable, when
@@ -91,6 +92,8 @@ def _functions(kind: MmaKind, mode: str, arch: str, count: int, embedded_roundin
     """Return the function of a kind, and those that it calls."""
     fused = not kind.is_integer and kind.a_type != "f64"
     name = f"weft.mma.{kind.label}"
+    if kind.is_small:
+        return [small_function(f"{name}.{'ieee' if mode == 'ieee' else arch}", kind, mode, arch, each_set, count)]
     if fused:
         name += ".ieee" if mode == "ieee" else f".{arch}"
     if count > 1:

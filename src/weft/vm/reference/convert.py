@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
-from math import ceil, floor, trunc
+from math import ceil, floor, frexp, trunc
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from .warp import Lanes, Warp
 _NAN = {
     "f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF, "e4m3": 0x7F, "e5m2": 0x7F,
 }  # fmt: skip
+_SMALL = {"e3m2": (6, 2, 3), "e2m3": (6, 3, 1), "e2m1": (4, 1, 1)}
+"""Bits, bits of the fraction, bias."""
 _INTEGRAL: dict[str, Callable[[Fraction], int]] = {"rni": round, "rzi": trunc, "rmi": floor, "rpi": ceil}
 
 
@@ -87,15 +89,39 @@ def _single(w: Warp, ins: Instruction) -> None:
     w.dst(ins, flush(result) if ins.has("ftz") and dtype == "f32" else result)
 
 
+def _small(ins: Instruction, value: Any, dtype: str) -> int:
+    """Return one lane as a code of 4 or 6 bits; NaN is the largest number, infinity the largest of its sign."""
+    form = FORMATS[dtype]
+    if np.isnan(value):
+        return form.infinity - 1
+    bits = _float(ins, value, dtype, "rn")
+    return bits % form.sign | (form.sign >> 1 if bits & form.sign else 0)
+
+
+def _power_of_two(ins: Instruction, value: Any, rounding: str) -> int:
+    """Return the ue8m0 of one lane: an exponent with bias 127, 255 is NaN; the sign has no meaning."""
+    if np.isnan(value):
+        return 255
+    magnitude, largest = abs(float(value)), 254 if ins.has("satfinite") else 255
+    if np.isinf(magnitude):
+        return largest
+    if magnitude <= 2.0**-127:
+        return 0
+    below = max(frexp(magnitude)[1] - 1, -127)  # frexp's fraction is in [1/2, 1)
+    return min(below + 127 + (rounding == "rp" and magnitude != 2.0**below), largest)
+
+
 def _pair(w: Warp, ins: Instruction) -> None:
     """Write two values to the upper (first) and lower half of the destination."""
     base, width = ins.mods["dtype"].removesuffix("x2"), WIDTH[ins.mods["dtype"]] // 2
     rounding = ins.mods.get("rnd", "rn")
-    high, low = _pair_sources(w, ins)
-    bits = [
-        _float(ins, upper, base, rounding) << width | _float(ins, lower, base, rounding)
-        for upper, lower in zip(high, low, strict=True)
-    ]
+
+    def code(value: Any) -> int:
+        if base == "ue8m0":
+            return _power_of_two(ins, value, rounding)
+        return _small(ins, value, base) if base in _SMALL else _float(ins, value, base, rounding)
+
+    bits = [code(upper) << width | code(lower) for upper, lower in zip(*_pair_sources(w, ins), strict=True)]
     w.dst(ins, lanes_from_bits(bits, ins.mods["dtype"]))
 
 
@@ -108,16 +134,22 @@ def _pair_sources(w: Warp, ins: Instruction) -> tuple[Lanes, Lanes]:
     fields = [packed >> packed.dtype.type(width), packed & packed.dtype.type(2**width - 1)]
     if atype == "f16x2":
         return fields[0].astype(np.uint16).view(np.float16), fields[1].astype(np.uint16).view(np.float16)
+    if atype == "bf16x2":
+        high, low = ((field.astype(np.uint32) << 16).view(np.float32) for field in fields)
+        return high, low
     kind = atype.removesuffix("x2")
-    high, low = (np.array([_fp8_value(int(code), kind) for code in field]) for field in fields)
+    high, low = (np.array([_value(int(code), kind) for code in field]) for field in fields)
     return high, low
 
 
-def _fp8_value(code: int, kind: str) -> float:
-    """Return the number that an fp8 code means."""
-    fraction_bits, bias = (3, 7) if kind == "e4m3" else (2, 15)
-    sign = -1.0 if code & 0x80 else 1.0
-    exponent, fraction = (code & 0x7F) >> fraction_bits, code & ((1 << fraction_bits) - 1)
+def _value(code: int, kind: str) -> float:
+    """Return the number that a code of an 8-bit or smaller type means."""
+    if kind == "ue8m0":
+        return 2.0 ** (code - 127) if code != 255 else float("nan")
+    bits, fraction_bits, bias = {"e4m3": (8, 3, 7), "e5m2": (8, 2, 15), **_SMALL}[kind]
+    magnitude = code & ((1 << (bits - 1)) - 1)
+    sign = -1.0 if code >> (bits - 1) & 1 else 1.0
+    exponent, fraction = magnitude >> fraction_bits, code & ((1 << fraction_bits) - 1)
     if kind == "e4m3" and code & 0x7F == 0x7F:
         return float("nan")
     if kind == "e5m2" and exponent == 31:

@@ -30,6 +30,10 @@ FORMATS = {
     # The code above the largest finite one is infinity; e4m3 has none.
     "e4m3": Format(4, -6, 0x7F, 1 << 7),
     "e5m2": Format(3, -14, 0x7C, 1 << 7),
+    # In these every code is finite, so the sign is one bit higher here than in a code.
+    "e3m2": Format(3, -2, 0x20, 1 << 6),
+    "e2m3": Format(4, 0, 0x20, 1 << 6),
+    "e2m1": Format(2, 0, 0x08, 1 << 4),
 }
 
 

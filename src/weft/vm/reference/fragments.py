@@ -21,7 +21,7 @@ from weft.vm.mma_kind import MmaKind, check_kind
 
 Array = NDArray[Any]
 _BITS = {
-    **dict.fromkeys(("e4m3", "e5m2", "s8", "u8"), 8),
+    **dict.fromkeys(("e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "s8", "u8"), 8),
     **dict.fromkeys(("f16", "bf16"), 16),
     **dict.fromkeys(("tf32", "f32", "s32"), 32),
     "f64": 64,
@@ -69,12 +69,13 @@ def _lanes(bits: int) -> tuple[Array, Array, Array, int]:
 
 
 def mma_fragment(kind: MmaKind, operand: str) -> Fragment:
-    """Return the fragment of operand "a", "b", "c" or "d" of an `mma`."""
+    """Return the fragment of operand "a", "b", "c" or "d" of an `mma`. Two e2m1 of k 64 are one element, a byte."""
     check_kind(kind)
+    k = kind.k // 2 if kind.element_bits == 4 else kind.k
     if operand == "a":
-        return _a(_BITS[kind.a_type], kind.m, kind.k)
+        return _a(_BITS[kind.a_type], kind.m, k)
     if operand == "b":
-        return _b(_BITS[kind.b_type], kind.k, kind.n)
+        return _b(_BITS[kind.b_type], k, kind.n)
     return _c(_BITS[kind.c_type if operand == "c" else kind.d_type], kind.m, kind.n)
 
 

@@ -9,6 +9,7 @@ from weft.core.errors import Unsupported
 from weft.ptx.module import Instruction, Vec
 
 from ..mma_kind import MmaKind
+from ..scale_operands import scales_of, select_of
 from .access import address_of, as_bytes, fetch, load, locate, shared_addresses, store
 from .fragments import Array, Fragment, mma_fragment, wmma_fragment
 from .machine import RunningWarp
@@ -48,14 +49,34 @@ def mma_kind(ins: Instruction) -> MmaKind:
     """Return the kind of an `mma`."""
     mods, saturate, rounding = ins.mods, ins.has("satfinite"), ins.mods.get("rnd", "rn")
     types = (mods["atype"], mods["btype"], mods["ctype"], mods["dtype"])
-    return MmaKind(*shape_of(ins), *types, satfinite=saturate, rounding=rounding)
+    scale = mods.get("stype", "")
+    scales = scales_of(ins) if scale else 0
+    return MmaKind(*shape_of(ins), *types, satfinite=saturate, rounding=rounding, scale_type=scale, scales=scales)
 
 
 def _mma(w: RunningWarp, ins: Instruction) -> None:
     kind = mma_kind(ins)
     a, b, c = (_matrix(w, ins, name, mma_fragment(kind, name)) for name in "abc")
-    d = mma(a, b, c, kind=kind, arch=w.grid.arch, mode=w.grid.launch.mode)
+    scales = _scales(w, ins, kind.scales) if kind.scale_type else None
+    d = mma(a, b, c, scales, kind=kind, arch=w.grid.arch, mode=w.grid.launch.mode)
     _deal(w, ins, mma_fragment(kind, "d").pack(d))
+
+
+def _scales(w: RunningWarp, ins: Instruction, count: int) -> tuple[Array, Array]:
+    """Return the scales of A (16, count) and of B (count, 8), bytes of registers of chosen lanes.
+
+    Of every four lanes, 2 i and 2 i + 1 have the scales of rows g and g + 8 of A, lane j that of column g of B; the
+    instruction names i, j and the first byte.
+    """
+    words = []
+    for side, most in (("a", 1), ("b", 3)):
+        first, lane = (int(w.read(item, "u16", ins.line)[0]) for item in select_of(ins, side))
+        if lane > most or first % count or first + count > 4:
+            raise Unsupported(f"{ins.opcode}: no byte {first} of lane {lane} has scales of {side}", ins.line)
+        held = np.ascontiguousarray(w.items(ins, f"scale_{side}", "b32")[0]).view(np.uint8).reshape(8, 4, 4)
+        chosen = held[:, :, first : first + count]
+        words.append(chosen[:, lane] if side == "b" else np.concatenate([chosen[:, 2 * lane + i] for i in range(2)]))
+    return words[0], words[1].T
 
 
 def _wmma(w: RunningWarp, ins: Instruction) -> None:
@@ -132,6 +153,44 @@ def _wmma_store(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _ldmatrix(w: RunningWarp, ins: Instruction) -> None:
+    if ins.has("m8n8"):
+        _load_halves(w, ins)
+    else:
+        _load_bytes(w, ins)
+
+
+def _load_bytes(w: RunningWarp, ins: Instruction) -> None:
+    """Load rows of 16 bytes, or of 16 elements of 6 or 4 bits, each of which becomes a byte.
+
+    m8n16: lane 8 i + r points at row r of matrix i; lane l gets four bytes of row l / 4. m16n16 is transposed: lane
+    16 i + r points at row r; lane l gets rows 4 (l mod 4) to 4 (l mod 4) + 3 of column l / 4 in register 2 i, of column
+    l / 4 + 8 in register 2 i + 1.
+    """
+    wide = ins.has("m16n16")
+    count = int(ins.mods["num"][1:])
+    rows_each = 16 if wide else 8
+    pointing = w.mask & (rows_each * count > _LANE)
+    rows = fetch(locate(w, ins, "shared", shared_addresses(w, ins), 16, lanes=pointing), 16)
+    matrices = _widened(rows, ins.mods.get("source", "")).reshape(-1, rows_each, 16)[:count]
+    if wide:
+        blocks = matrices.transpose(0, 2, 1).reshape(2 * count, 8, 16)
+    else:
+        blocks = matrices
+    _deal(w, ins, np.stack([_words(block) for block in blocks]))
+
+
+def _widened(rows: Array, source: str) -> Array:
+    """Return rows of 16 bytes; elements of 6 or 4 bits, lowest first, become the low bits of a byte."""
+    if not source:
+        return rows
+    width = 6 if source == "b6x16_p32" else 4
+    bits = np.unpackbits(rows[:, : 2 * width], axis=1, bitorder="little").reshape(-1, 16, width)
+    padded = np.zeros((len(rows), 16, 8), np.uint8)
+    padded[:, :, :width] = bits
+    return np.packbits(padded, axis=2, bitorder="little")[:, :, 0]
+
+
+def _load_halves(w: RunningWarp, ins: Instruction) -> None:
     """Load: lane 8 i + r points at row r of matrix i; lane l gets elements 2 (l mod 4) and the next of row l / 4."""
     count = int(ins.mods["num"][1:])
     pointing = w.mask & (8 * count > _LANE)
@@ -159,7 +218,7 @@ def _stmatrix(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _words(matrix: Array) -> Array:
-    """Return an 8×8 matrix of 16-bit elements as one register per lane."""
+    """Return eight rows of 16 bytes as one register per lane."""
     return np.ascontiguousarray(matrix).view(np.uint32).reshape(32)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import UsageError
-from weft.vm.mma_kind import FORMATS, FloatFormat, FusedRule, MmaKind, check_kind, fused_rule, half_kind
+from weft.vm.mma_kind import FORMATS, GROUP, FloatFormat, FusedRule, MmaKind, check_kind, fused_rule, half_kind
 
 from .exact import sum_sign
 
@@ -54,6 +54,7 @@ def decode(bits: Array, fmt: FloatFormat) -> Decoded:
     word = bits.astype(np.int64)
     if fmt.name == "tf32":
         word = (word & 0xFFFFFFFF) >> 13  # 19 bits remain: sign, 8 exponent, 10 fraction
+    word = word >> fmt.first_bit
     mantissa = word & ((1 << fmt.mantissa_bits) - 1)
     field = (word >> fmt.mantissa_bits) & ((1 << fmt.exponent_bits) - 1)
     sign = 1 - 2 * ((word >> (fmt.mantissa_bits + fmt.exponent_bits)) & 1)
@@ -63,7 +64,7 @@ def decode(bits: Array, fmt: FloatFormat) -> Decoded:
     if fmt.has_infinity:
         nan, infinite = top & (mantissa != 0), top & (mantissa == 0)
     else:
-        nan, infinite = top & (mantissa == (1 << fmt.mantissa_bits) - 1), np.zeros(word.shape, bool)
+        nan, infinite = top & (mantissa == (1 << fmt.mantissa_bits) - 1) & fmt.has_nan, np.zeros(word.shape, bool)
     return Decoded(sign, exponent, significand, nan, infinite)
 
 
@@ -73,11 +74,15 @@ def _shift_toward_zero(magnitude: Array, left: Array) -> Array:
     return np.asarray(np.where(left >= 0, up, down))
 
 
-def _fused_step(a: Decoded, b: Decoded, c: Decoded, kind: MmaKind, rule: FusedRule) -> Array:
-    """Compute one step on a (T, M, S), b (T, S, N), c (T, M, N); return raw bits."""
+def _fused_step(
+    a: Decoded, b: Decoded, c: Decoded, kind: MmaKind, rule: FusedRule, scales: tuple[Decoded, Decoded] | None = None
+) -> Array:
+    """Compute one step on a (T, M, S), b (T, S, N), c (T, M, N); return raw bits. Scales (T, M, 1), (T, 1, N)."""
     product_sign = a.sign[..., :, :, None] * b.sign[..., None, :, :]  # (T, M, S, N)
     product_significand = a.significand[..., :, :, None] * b.significand[..., None, :, :]
     product_exponent = a.exponent[..., :, :, None] + b.exponent[..., None, :, :]
+    if scales is not None:
+        product_exponent += scales[0].exponent[..., None] + scales[1].exponent[..., None, :, :]
     product_exponent = np.where(product_significand == 0, rule.zero_exponent, product_exponent)
     c_exponent = np.where(c.significand == 0, rule.zero_exponent, c.exponent)
     product_fraction_bits = FORMATS[kind.a_type].mantissa_bits + FORMATS[kind.b_type].mantissa_bits
@@ -96,6 +101,8 @@ def _fused_step(a: Decoded, b: Decoded, c: Decoded, kind: MmaKind, rule: FusedRu
     up = (either_infinite & (product_sign > 0)).any(axis=-2) | (c.infinite & (c.sign > 0))
     down = (either_infinite & (product_sign < 0)).any(axis=-2) | (c.infinite & (c.sign < 0))
     nan = invalid.any(axis=-2) | c.nan | (up & down)
+    if scales is not None:
+        nan = nan | scales[0].nan | scales[1].nan
 
     if kind.d_type == "f16":
         finite = _encode(total, largest - rule.fraction_bits, FORMATS["f16"], 10, nearest=True)
@@ -150,9 +157,8 @@ def _add_rounded_to_odd(x: Array, y: Array) -> Array:
     return np.where(adjust, np.nextafter(total, toward), total)
 
 
-def _ieee_chain(a: Array, b: Array, c: Array, kind: MmaKind) -> Array:
-    x = to_float64(a, FORMATS[kind.a_type])
-    y = to_float64(b, FORMATS[kind.b_type])
+def _ieee_chain(x: Array, y: Array, c: Array, kind: MmaKind) -> Array:
+    """Return D of the values of A and B and the bits of C."""
     acc = to_float64(c, FORMATS[kind.c_type])
     with np.errstate(all="ignore"):
         for k in range(kind.k):
@@ -251,27 +257,108 @@ def _by_halves(a: Array, b: Array, c: Array, kind: MmaKind, halves: MmaKind, rul
     return np.asarray(np.where(np.isnan(added), total.dtype.type(nan), added.view(total.dtype)))
 
 
-def mma(a: Array, b: Array, c: Array, *, kind: MmaKind, arch: str = "sm_89", mode: str = "hardware") -> Array:
-    """Return D = A B + C on raw bits: a (..., M, K), b (..., K, N), c (..., M, N), with or without a batch axis."""
+def _nibbles(pairs: Array, axis: int) -> Array:
+    """Return two e2m1 of every byte along K, the lower four bits first, each in bits 2 to 5 of a byte."""
+    both = np.stack([(pairs & 15) << 2, pairs >> 4 << 2], axis=axis if axis == -1 else -2)
+    shape = list(pairs.shape)
+    shape[axis] *= 2
+    return np.asarray(both.reshape(shape))
+
+
+def _decode_scales(codes: Array, name: str) -> Decoded:
+    """Return scales: ue8m0 is a power of two, 255 is NaN; ue4m3 is an e4m3 whose sign is ignored."""
+    if name == "ue4m3":
+        return decode(codes & 0x7F, FORMATS["e4m3"])
+    ones = np.ones(codes.shape, np.int64)
+    return Decoded(ones, codes.astype(np.int64) - 127, ones, codes == 255, codes != codes)
+
+
+def _scaled(a: Array, b: Array, c: Array, scales: tuple[Array, Array], kind: MmaKind, arch: str, mode: str) -> Array:
+    """Return D = (A scale_A) (B scale_B) + C, where a scale belongs to K / kind.scales elements."""
+    first, second = (_decode_scales(codes, kind.scale_type) for codes in scales)
+    if mode == "ieee":
+        bits = 3 if kind.scale_type == "ue4m3" else 0
+        x, y = to_float64(a, FORMATS[kind.a_type]), to_float64(b, FORMATS[kind.b_type])
+        values = (np.where(s.nan, np.nan, np.ldexp(1.0 * s.significand, s.exponent - bits)) for s in (first, second))
+        each = kind.k // kind.scales
+        return _ieee_chain(x * next(values).repeat(each, -1), y * next(values).repeat(each, -2), c, kind)
+    rule = fused_rule(kind, arch)
+    factors = decode(a, FORMATS[kind.a_type]), decode(b, FORMATS[kind.b_type])
+    start = decode(c, FORMATS["f32"])
+    if kind.k == 64:
+        return _grouped_step(*factors, start, (first, second), kind, rule)
+    return _fused_step(*factors, start, kind, rule, (first, second)).astype(np.uint32)
+
+
+def _grouped_step(
+    a: Decoded, b: Decoded, c: Decoded, scales: tuple[Decoded, Decoded], kind: MmaKind, rule: FusedRule
+) -> Array:
+    """Compute exact sums of GROUP products, scale each, then align and add them and the accumulator."""
+    x, y = (d.sign * (d.significand << d.exponent) for d in (a, b))  # e2m1 in halves
+    products = x[..., :, :, None] * y[..., None, :, :]  # (T, M, K, N), in quarters
+    shape = (*products.shape[:-2], kind.k // GROUP, GROUP, products.shape[-1])
+    products = products.reshape(shape)
+    sums, empty = products.sum(axis=-2), (products == 0).all(axis=-2)  # (T, M, groups, N)
+    each = kind.k // GROUP // kind.scales
+    left, right = (
+        [part.repeat(each, axis) for part in (s.significand, s.exponent, s.nan)]
+        for s, axis in zip(scales, (-1, -2), strict=True)
+    )
+    significand = left[0][..., None] * right[0][..., None, :, :]
+    nan = (left[2][..., None] | right[2][..., None, :, :]).any(axis=-2) | c.nan
+    exponent = left[1][..., None] + right[1][..., None, :, :]
+    exponent = np.where(empty | (significand == 0), rule.zero_exponent, exponent)
+    c_exponent = np.where(c.significand == 0, rule.zero_exponent, c.exponent)
+    largest = np.maximum(exponent.max(axis=-2), c_exponent)
+    fraction = 2 + (6 if kind.scale_type == "ue4m3" else 0)  # quarters; two scales of three bits
+    shift = rule.fraction_bits - fraction + exponent - largest[..., None, :]
+    total = (np.sign(sums) * _shift_toward_zero(np.abs(sums) * significand, shift)).sum(axis=-2)
+    total += c.sign * _shift_toward_zero(c.significand, rule.fraction_bits - 23 + c_exponent - largest)
+    finite = _encode(total, largest - rule.fraction_bits, FORMATS["f32"], rule.result_bits, nearest=False)
+    infinite = np.where(c.sign > 0, 0x7F800000, 0xFF800000)
+    return np.where(nan, NAN_F32, np.where(c.infinite, infinite, finite)).astype(np.uint32)
+
+
+def mma(
+    a: Array,
+    b: Array,
+    c: Array,
+    scales: tuple[Array, Array] | None = None,
+    *,
+    kind: MmaKind,
+    arch: str = "sm_89",
+    mode: str = "hardware",
+) -> Array:
+    """Return D = A B + C on raw bits: a (..., M, K), b (..., K, N), c (..., M, N), with or without a batch axis.
+
+    Scales are bytes (..., M, kind.scales) and (..., kind.scales, N). Two e2m1 of k 64 are a byte: K is 32 then.
+    """
     check_kind(kind)
     if mode not in ("hardware", "ieee"):
         raise UsageError(f"tensor-core mode {mode!r}; use 'hardware' or 'ieee'")
+    if kind.element_bits == 4:
+        a, b = _nibbles(a, -1), _nibbles(b, -2)
     expected = ((kind.m, kind.k), (kind.k, kind.n), (kind.m, kind.n))
     if tuple(x.shape[-2:] for x in (a, b, c)) != expected:
         raise UsageError(f"mma {kind.label} takes {expected}, got {a.shape}, {b.shape}, {c.shape}")
     if a.ndim == 3:
         parts = [slice(i, i + _TILES_AT_ONCE) for i in range(0, a.shape[0], _TILES_AT_ONCE)]
-        return np.concatenate([_mma(a[p], b[p], c[p], kind, arch, mode) for p in parts])
-    return _mma(a, b, c, kind, arch, mode)
+        given = [None if scales is None else (scales[0][p], scales[1][p]) for p in parts]
+        return np.concatenate([_mma(a[p], b[p], c[p], s, kind, arch, mode) for p, s in zip(parts, given, strict=True)])
+    return _mma(a, b, c, scales, kind, arch, mode)
 
 
-def _mma(a: Array, b: Array, c: Array, kind: MmaKind, arch: str, mode: str) -> Array:
+def _mma(
+    a: Array, b: Array, c: Array, scales: tuple[Array, Array] | None, kind: MmaKind, arch: str, mode: str
+) -> Array:
     if kind.is_integer:
         return _integer(a, b, c, kind)
     if kind.a_type == "f64":
         return _f64_chain(a, b, c, kind.rounding)
+    if scales is not None:
+        return _scaled(a, b, c, scales, kind, arch, mode)
     if mode == "ieee":
-        return _ieee_chain(a, b, c, kind)
+        return _ieee_chain(to_float64(a, FORMATS[kind.a_type]), to_float64(b, FORMATS[kind.b_type]), c, kind)
     halves = half_kind(kind, arch)
     if halves is not None:
         return _by_halves(a, b, c, kind, halves, fused_rule(halves, arch))

@@ -9,7 +9,7 @@ from weft.core.errors import Unsupported
 from .. import jit
 from ..emit.tensorcore import tensorcore_ir
 from ..ir import Builder, module_text
-from ..mma_kind import MmaKind
+from ..mma_kind import SCALE_TYPES, MmaKind
 from . import access, atomics, barriers, bulk, cluster, copies, lanes, mbarrier, registers, scheduler, tiles, warpgroups
 from .bounds import OWNERS, PIECE, build_owners, build_piece
 from .shape import PREFIX, REPORT, build_report, symbol
@@ -114,7 +114,8 @@ def _undefined(text: str) -> set[str]:
 def _tensorcore(name: str) -> tuple[str, str]:
     """Build `mma.m16n8k16.f32.f16.f16.f32[.satfinite].hardware.sm_89[.x4]`: x4 is four instructions that share A.
 
-    An f64 kind may have a rounding (`.rz`) in place of `.satfinite`.
+    An f64 kind may have a rounding (`.rz`) in place of `.satfinite`, a scaled one the type and number of its scales
+    (`.ue8m0x2`).
     """
     _, shape, d_type, a_type, b_type, c_type, *rest = name.split(".")
     m, _, tail = shape[1:].partition("n")
@@ -123,7 +124,9 @@ def _tensorcore(name: str) -> tuple[str, str]:
     rounding = rest[0] if rest[0] in ("rz", "rm", "rp") else "rn"
     count = int(rest.pop()[1:]) if rest[-1].startswith("x") else 1
     mode, arch = rest[-2:]
-    kind = MmaKind(int(m), int(n), int(k), a_type, b_type, c_type, d_type, saturate, rounding)
+    scale, _, scales = rest[0].rpartition("x") if rest[0].startswith(SCALE_TYPES) else ("", "", "0")
+    types = (a_type, b_type, c_type, d_type)
+    kind = MmaKind(int(m), int(n), int(k), *types, saturate, rounding, scale, int(scales))
     return tensorcore_ir(kind, mode, arch, count=count, embedded_rounding="+avx512f" in jit.host()[1])
 
 

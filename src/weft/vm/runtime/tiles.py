@@ -1,12 +1,13 @@
 """Matrix tiles: ldmatrix, movmatrix, and the entry to the wmma loads and stores.
 
-    void      ldmatrix.x{1,2,4}[.trans] (warp, <32 x i32> address, i32 mask, i32 site, ptr out)
+    void      ldmatrix.x{1,2,4}[.trans|.8|.12] (warp, <32 x i32> address, i32 mask, i32 site, ptr out)
     <32 x i32> movmatrix (warp, <32 x i32> a, i32 mask, i32 site)
     void      wmma.{load,store}.…       (see wmma_tiles)
 Lanes 8i to 8i + 7 name the rows (16 bytes, in shared memory) of matrix i. Lane 4r + c of register i holds
 halves 2c and 2c + 1 of row r: as 128 bytes, a register is its eight rows one after the other, so a load is a
 copy and `.trans` a permutation of 64 halves. A row that is out of bounds or misaligned is reported and reads
-as 0; a row whose lane is off reads as 0. `out` is aligned to 64 bytes.
+as 0; a row whose lane is off reads as 0. `out` is aligned to 64 bytes. Of a row of 4- or 6-bit elements only the first
+8 or 12 bytes are used; the others are padding.
 """
 
 from weft.core.errors import Unsupported
@@ -38,6 +39,7 @@ def build_tiles(name: str, watch: Instrumentation) -> list[Builder]:
 def _ldmatrix(name: str, watch: Instrumentation) -> Builder:
     count = int(name.split(".")[1][1:])
     trans = name.endswith(".trans")
+    used = int(name.split(".")[2]) if name.count(".") == 2 and not trans else ROW_BYTES
     b = function(
         name,
         "void",
@@ -54,7 +56,7 @@ def _ldmatrix(name: str, watch: Instrumentation) -> Builder:
     with when(b, b.icmp("ne", valid, named), likely=False):
         report_lanes(b, OUT_OF_BOUNDS, without(b, named, inside), b.param("address"))
         report_lanes(b, MISALIGNED, without(b, b.op("and", named, inside), aligned), b.param("address"))
-    watch.tile_rows(b, offsets, valid, 8 * count)
+    watch.tile_rows(b, offsets, valid, 8 * count, used)
     # The row offsets pass through memory that the rows overwrite: scalar loads cost less than extractions.
     all_rows, some_rows = b.label("all_rows"), b.label("some_rows")
     b.cbr(complete, all_rows, some_rows, likely=True)

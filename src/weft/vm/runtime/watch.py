@@ -203,8 +203,11 @@ class Instrumentation:
     def copy_arrival(self, b: Builder, offsets: Value, lanes: Value) -> None:
         """Called at cp.async.mbarrier.arrive: the lanes' copies so far will arrive at the mbarriers at `offsets`."""
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
-        """Called at ldmatrix of `rows` rows of 16 bytes: every active lane below that has the shared offset of one."""
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int, used: int = 16) -> None:
+        """Called at ldmatrix of `rows` rows of 16 bytes: every active lane below that has the shared offset of one.
+
+        The bytes from `used` (8, 12 or 16) on are padding.
+        """
 
     def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
         """Called when a CTA barrier is complete; `everyone` (i1): all threads waited at it, or have exited."""
