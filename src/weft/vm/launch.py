@@ -5,7 +5,6 @@ import hashlib
 import math
 import operator
 import random
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from . import context as c
 from .clusters import cluster_of, cluster_with, members
 from .device_heap import HeapState, heap_in, heap_of, repeated
 from .findings import REPORT, findings_of, in_flight_findings
+from .host_threads import run_together
 from .ir import LANES
 from .launch_records import REPORT_CAPACITY as REPORT_CAPACITY
 from .launch_records import SLICE, Shape, Worker, keep_records, read_field, take_records
@@ -126,14 +126,9 @@ class _Run:
         self.records = take_records(self.program, shape, self.watch, self.memory)
         placed = [self.globals_at[variable.name] for variable in self.plan.globals]
         self.records.start(self.memory, launch.params, placed, order, total, launch.max_steps)
-        rings = self.records.rings
         failures: list[BaseException] = []
-        others = [threading.Thread(target=self._drive, args=(ring, failures)) for ring in rings[1:]]
-        for thread in others:
-            thread.start()
-        self._drive(rings[0], failures)
-        for thread in others:
-            thread.join()
+        drives = [functools.partial(self._drive, ring, failures) for ring in self.records.rings]
+        run_together(drives, self.program.code_bytes)
         if failures:
             raise failures[0]
         outcome = self._outcome(self.records.workers)

@@ -84,6 +84,7 @@ class Program:
     def __init__(self, source: "ProgramSource", plan: Plan, code: bytes) -> None:
         self.source = source
         self.plan = plan
+        self.code_bytes = len(code)
         self._code = [jit.load(code, ["in_step"], {}, plan.entry)]
         self.in_step = self._code[0]["in_step"]
         self._any_block: Program | None = None
