@@ -7,7 +7,7 @@ import pytest
 from weft.attention.shapes import Shape
 from weft.core.records import Place
 from weft.diagnose.conclusion import place_of
-from weft.diagnose.origins import MOST, NEARBY, origins
+from weft.diagnose.origins import MOST, NEARBY, origins, slice_lines
 from weft.diagnose.records import Diagnosis
 
 from .edited import explained, line_of, write
@@ -44,3 +44,14 @@ def test_lines_are_apart_and_above(kernel: Path, found: Diagnosis) -> None:
 
 def test_a_line_without_instructions_has_no_origins(kernel: Path, found: Diagnosis) -> None:
     assert origins(found.case, Place(str(kernel), 1)) == () == origins(found.case, None)
+
+
+def test_earlier_launches_are_suspected_behind_the_own(tmp_path: Path) -> None:
+    kernel = write(tmp_path, "split_k", "warp_sum(products) * scale", "warp_sum(products)")
+    case = explained(kernel).case
+    score, head = line_of(kernel, "warp_sum(products);"), line_of(kernel, "split_k_reduce(const")
+    of_reduce = slice_lines(case, Place(str(kernel), line_of(kernel, "ELEMENT(u * inverse)")))
+    last_of_own = max(at for at, line in enumerate(of_reduce) if line > head)
+    assert score in of_reduce[last_of_own + 1 :]
+    of_partial = slice_lines(case, Place(str(kernel), score))
+    assert of_partial and max(of_partial) < head

@@ -47,7 +47,8 @@ def _sources(compared: Operand, body: Iterable[Instruction]) -> set[str]:
 
 
 def _relaxed(ins: Instruction, guessed: set[tuple[str, Operand]]) -> Instruction:
-    if not ins.facts.is_load or ins.form.name != "ld" or ins.mods.keys() - _PLAIN:
+    constant = any(access.read_only for access in ins.facts.accesses)
+    if not ins.facts.is_load or constant or ins.mods.keys() - _PLAIN:
         return ins
     target = ins.operand("d")
     if isinstance(target, Vec) and len(target.items) == 1:  # `{ %r1 }`, as Triton writes it
