@@ -55,3 +55,5 @@ def test_earlier_launches_are_suspected_behind_the_own(tmp_path: Path) -> None:
     assert score in of_reduce[last_of_own + 1 :]
     of_partial = slice_lines(case, Place(str(kernel), score))
     assert of_partial and max(of_partial) < head
+    of_nothing = slice_lines(case, Place(str(kernel), line_of(kernel, "weft: launch    split_k_reduce")))
+    assert {score, line_of(kernel, "ELEMENT(u * inverse)")} <= set(of_nothing)

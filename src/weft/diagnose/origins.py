@@ -61,15 +61,16 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
 def slice_lines(case: Case, place: Place | None) -> tuple[int, ...]:
     """Return all lines of the user's file that `place` depends on, nearest first: its data, indices and conditions.
 
-    Behind them come the lines on which the results of earlier launches depend, the last launch first.
+    Behind them come the lines on which the results of earlier launches depend, the last launch first; these alone if no
+    instruction is at `place`, as at a launch line.
     """
     kernel = case.kernel
     if kernel is None or place is None:
         return ()
     found: dict[int, None] = {}
-    reached = False
-    for function in reversed(case.functions):
-        seeds = [ins for ins in body(function) if _is_at(ins, place)]
+    seeds_of = [[ins for ins in body(function) if _is_at(ins, place)] for function in case.functions]
+    reached = not any(seeds_of)
+    for function, seeds in zip(reversed(case.functions), reversed(seeds_of), strict=True):
         reached = reached or bool(seeds)
         if reached and not seeds:
             seeds = [ins for ins in body(function) if ins.facts.writes_memory and ins.space == "global"]
