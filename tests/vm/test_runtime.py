@@ -164,19 +164,19 @@ class Recorder(Instrumentation):
 
     def __init__(self) -> None:
         self.events: list[Access] = []
-        self.rows: list[tuple[str, int]] = []
+        self.rows: list[tuple[str, int, int]] = []
 
     def access(self, b: Builder, event: Access) -> None:
         self.events.append(event)
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
-        self.rows.append((offsets.ty, rows))
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int, used: int = 16) -> None:
+        self.rows.append((offsets.ty, rows, used))
 
 
 def test_watchers_receive_tiles_copies_and_atomics() -> None:
     watch = Recorder()
     build_tiles("ldmatrix.x4", watch)
-    assert watch.rows == [(vec("i32"), 32)]
+    assert watch.rows == [(vec("i32"), 32, 16)]
     build_tiles("wmma.load.a.row.m16n16k16.shared.f16", watch)
     build_copies("cp.async.16", watch)
     build_copies("cp.perform", watch)
