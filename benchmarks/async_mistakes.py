@@ -112,6 +112,8 @@ RIGHT = (
         (_FENCED, "        __syncthreads();\n        fence_async();\n"),)),
     Right("copied", _products),
     Right("maps", _FLAT),
+    Right("maps", _FLAT, "the warp of the thread that changes the map hands it over", (
+        ("+ 256 * k);\n        __syncthreads();", "+ 256 * k);"),)),
     Right("maps", _FLAT, "the thread that loads acquires", (("        acquire(", "        if (t == 0) acquire("),)),
     Right("maps", _FLAT, "threads store and release the map", (
         ("if (t < 32) hand_over(scratch, made);", "if (t < 32) reinterpret_cast<unsigned*>(scratch)[t] = made[t];\n        release_maps();"),)),

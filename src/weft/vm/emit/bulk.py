@@ -85,7 +85,7 @@ def tensormap(e: KernelContract, ins: Instruction) -> None:
 
 
 def _hand_over(e: KernelContract, ins: Instruction) -> None:
-    """Copy 128 bytes from shared to global memory: each lane a word."""
+    """Copy 128 bytes from shared to global memory: each lane a word, after all lanes have met (`.sync`)."""
     size = ins.operand("size")
     if not isinstance(size, Imm) or size.value != BYTES:
         raise Unsupported(f"{ins.opcode} of {size} bytes", ins.line)
@@ -94,6 +94,7 @@ def _hand_over(e: KernelContract, ins: Instruction) -> None:
         scalar = "i32" if address.ty == _I32 else "i64"
         return e.b.op("add", address, vector(scalar, [4 * lane for lane in range(LANES)]))
 
+    e.runtime("warp.sync", "void", [e.active(), e.site()])
     found = e.runtime("ld.shared.b32.v1", _I32, [words(e.address(ins, "src", "shared")), e.active(), e.site()])
     to = words(e.address(ins, "dst", "global"))
     e.runtime("st.global.b32.v1", "void", [to, e.active(), e.site(), found])
