@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import weft.triton
-from tests.triton.form_kernels import double_up
+from tests.triton.form_kernels import Pointer, double_up
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -105,8 +105,14 @@ def test_tensors_of_two_devices_are_refused() -> None:
 
 
 def test_host_tensors_are_refused_by_kernels() -> None:
+    host = torch.ones(4)
     with pytest.raises(ValueError, match="cpu tensor"):
-        double_up[(1,)](torch.ones(4), 4, BLOCK=4)
+        double_up[(1,)](host, 4, BLOCK=4)
+    with pytest.raises(ValueError, match="cpu tensor"):
+        double_up[(1,)](Pointer(host.data_ptr()), 4, BLOCK=4)
+    device = torch.ones(4, device="cuda")
+    double_up[(1,)](Pointer(device.data_ptr()), 4, BLOCK=4)
+    assert host.tolist() == [1] * 4 and device.tolist() == [2] * 4
     pinned = torch.ones(4).pin_memory()
     double_up[(1,)](pinned, 4, BLOCK=4)
     assert pinned.tolist() == [2] * 4

@@ -104,27 +104,17 @@ def test_reinterpret() -> None:
     assert torch.equal(out, (x + 1).to(torch.uint8))
 
 
-class Pointer:
-    """All that Triton asks of a tensor: a type and an address."""
-
-    def __init__(self, address: int) -> None:
-        self.dtype, self._address = torch.float32, address
-
-    def data_ptr(self) -> int:
-        return self._address
-
-
 def test_an_object_with_a_type_and_an_address_is_a_tensor() -> None:
     x = torch.arange(16.0)
-    kernels.double_up[(1,)](Pointer(x.data_ptr() + 4 * 12), 4, BLOCK=16)
+    kernels.double_up[(1,)](kernels.Pointer(x.data_ptr() + 4 * 12), 4, BLOCK=16)
     assert torch.equal(x, torch.cat([torch.arange(12.0), 2 * torch.arange(12.0, 16.0)]))
     with pytest.raises(weft.triton.KernelFindings, match="M101"):
-        kernels.double_up[(1,)](Pointer(x.data_ptr() + 4 * 12), 5, BLOCK=16)
+        kernels.double_up[(1,)](kernels.Pointer(x.data_ptr() + 4 * 12), 5, BLOCK=16)
 
 
 def test_an_address_of_no_tensor_is_refused() -> None:
     with pytest.raises(LaunchError, match=r"Pointer\.data_ptr\(\) is 0x7fff00000000"):
-        kernels.double_up[(1,)](Pointer(0x7FFF_0000_0000), 4, BLOCK=16)
+        kernels.double_up[(1,)](kernels.Pointer(0x7FFF_0000_0000), 4, BLOCK=16)
 
 
 def test_descriptors_of_the_host() -> None:

@@ -66,6 +66,11 @@ class _Translated:
     device: Any
 
 
+def _not_accessible(name: str) -> ValueError:
+    """Return an error with the words of Triton's launcher, for tests that expect them."""
+    return ValueError(f"Pointer argument {name} cannot be accessed from Triton (cpu tensor?)")
+
+
 class DeviceCopies:
     """The tensors of one launch."""
 
@@ -85,9 +90,8 @@ class DeviceCopies:
             raise LaunchError(f"argument {name} is a {type(tensor).__name__}: give a dense torch tensor")
         if tensor.device.type not in ("cpu", "cuda"):
             raise LaunchError(f"argument {name} is on {tensor.device}: the virtual GPU takes CPU and CUDA tensors")
-        if not self._takes_host and tensor.device.type == "cpu" and not tensor.is_pinned():
-            # The words of Triton's launcher, for tests that expect them.
-            raise ValueError(f"Pointer argument {name} cannot be accessed from Triton (cpu tensor?)")
+        if self._refuses(tensor.device) and not tensor.is_pinned():
+            raise _not_accessible(name)
         copy = self._place(tensor.untyped_storage(), name)
         if tensor.dtype in POINTER_TYPES:
             self._pointers[copy.host] = None
@@ -95,21 +99,36 @@ class DeviceCopies:
 
     def number(self, value: int) -> int:
         """Return an integer argument; the device's address if it is the address of a tensor that the host has read."""
-        for storage in self._known.live() if value >= 1 << 32 else ():
-            if storage.data_ptr() <= value < storage.data_ptr() + storage.nbytes():
-                return self._place(storage, "by address").device + value - int(storage.data_ptr())
-        return value
+        storage = self._storage_at(value)
+        return value if storage is None else self._address_in(storage, value)
+
+    def _storage_at(self, address: int) -> Any:
+        """Return the storage that contains an address of the host, if the host has read it; else None."""
+        for storage in self._known.live() if address >= 1 << 32 else ():
+            if storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes():
+                return storage
+        return None
+
+    def _address_in(self, storage: Any, host: int) -> int:
+        return self._place(storage, "by address").device + host - int(storage.data_ptr())
+
+    def _refuses(self, device: Any) -> bool:
+        return not self._takes_host and bool(device.type == "cpu")
 
     def _by_address(self, pointer: Any, name: str) -> int:
         """Return the device's address of an object with `data_ptr` and `dtype`, which Triton takes like a tensor."""
         host = int(pointer.data_ptr())
-        device = self.number(host)
-        if device == host != 0:
+        if host == 0:
+            return 0
+        storage = self._storage_at(host)
+        if storage is None:
             raise LaunchError(
                 f"argument {name}: {type(pointer).__name__}.data_ptr() is {host:#x}, which is in no known tensor: "
                 "compute it from the data_ptr() of a tensor"
             )
-        return device
+        if self._refuses(storage.device):
+            raise _not_accessible(name)
+        return self._address_in(storage, host)
 
     def translate(self) -> None:
         """Write device addresses where an integer tensor holds host addresses."""
