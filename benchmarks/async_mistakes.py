@@ -74,8 +74,14 @@ def _products(arrays: Mapping[str, Array]) -> Array:
 _COUNT = lambda arrays: np.arange(1280)  # noqa: E731
 _NEXT = lambda arrays: arrays["x"] + 1  # noqa: E731
 _FLAT = lambda arrays: arrays["x"].reshape(-1)  # noqa: E731
+_BOTH = lambda arrays: np.tile(_sums(arrays), 2)  # noqa: E731
+_ROUND = lambda arrays: np.roll(arrays["x"].reshape(4, 2, 32), 3, axis=0)[:, ::-1].reshape(-1) + 3  # noqa: E731
+_LENT = lambda arrays: arrays["x"].reshape(5, 2, 32).sum(axis=0)[::-1].reshape(-1)  # noqa: E731
+_SENT = lambda arrays: arrays["x"].reshape(3, 2, 32)[:, ::-1].reshape(-1)  # noqa: E731
 _NUMBERS = lambda arrays: np.arange(256)  # noqa: E731
 
+_RELAXED = "cluster_arrive_relaxed();\n    cluster_wait();"
+_OF_BOTH = "load_for_both(stage[s] + half, x + 256 * k + half, 512, &full[s]);"
 _FULL, _EMPTY = "wait(&full[s], round & 1);", "if (round > 0) wait(&empty[s], round - 1 & 1);"
 _READ = "for (int i = 0; i < 4; i++) sum += stage[s][t + 64 * i];"
 _FENCED = "        fence_async();\n        __syncthreads();\n"
@@ -118,6 +124,17 @@ RIGHT = (
     Right("maps", _FLAT, "threads store and release the map", (
         ("if (t < 32) hand_over(scratch, made);", "if (t < 32) reinterpret_cast<unsigned*>(scratch)[t] = made[t];\n        release_maps();"),)),
     Right("registers", _NUMBERS),
+    Right("multicast", _BOTH),
+    Right("multicast", _BOTH, "relaxed barrier after the initialisation", (("cluster_sync();  // first", f"__syncthreads();\n    {_RELAXED}"),)),
+    Right("multicast", _BOTH, "the thread that loads waits for the last releases", (
+        ("    cluster_sync();  // last\n", ""), (_OF_BOTH, f"{_OF_BOTH}\n        }}\n        if (t == 64)\n        for (int k = 3; k < 5; k++) {{\n            wait_cluster(&empty[k % 2], k / 2 & 1);"))),
+    Right("multicast", _BOTH, "relaxed barrier at the end", (("cluster_sync();  // last", _RELAXED),)),
+    Right("passed", _ROUND),
+    Right("passed", _ROUND, "arrives early, waits late", (("cluster_sync();  // after the read", "cluster_arrive();\n        y[64 * rank() + t] = v;\n        cluster_wait();"),)),
+    Right("lent", _LENT),
+    Right("lent", _LENT, "one thread of each warp releases", (
+        ("            arrive_at(&empty[s], 0);", "            __syncwarp();\n            if (t % 32 == 0) arrive_at(&empty[s], 0);"), ("init(&empty[s], 64)", "init(&empty[s], 2)"))),
+    Right("sent", _SENT),
 )  # fmt: skip
 
 MISTAKES = (
@@ -201,4 +218,29 @@ MISTAKES = (
     Mistake("registers", "pool exhausted", (("u32 216", "u32 224"),), ("S301",), "u32 224"),
     Mistake("registers", "too few are given back", (("u32 40", "u32 48"),), ("S301",), "u32 216"),
     Mistake("registers", "wrong direction", (("u32 40", "u32 136"),), ("S314",), "u32 136"),
+    Mistake("multicast", "released for the own CTA only", (("            arrive_at(&empty[s], rank() ^ 1);\n", ""), ("init(&empty[s], 128)", "init(&empty[s], 64)")), ("R109",), "load_for_both(stage"),
+    Mistake("multicast", "released to the other CTA before the reads", (("            arrive_at(&empty[s], rank() ^ 1);\n", ""), ("wait(&full[s], round & 1);", "wait(&full[s], round & 1);\n            arrive_at(&empty[s], rank() ^ 1);")), ("R109",), "load_for_both(stage"),
+    Mistake("multicast", "stage not awaited", (("            if (round > 0) wait_cluster(&empty[s], round - 1 & 1);\n", ""),), ("R104", "R109"), "load_for_both(stage"),
+    Mistake("multicast", "no fence after the reads", (("            fence_async();\n", ""),), ("R107",), "load_for_both(stage"),
+    Mistake("multicast", "no wait", (("            wait(&full[s], round & 1);\n", ""),), ("R104",), "sum +="),
+    Mistake("multicast", "bytes of one half", (("], 1024)", "], 512)"),), ("R104",), "sum +="),
+    Mistake("multicast", "barrier of the CTA after the initialisation", (("cluster_sync();  // first", "__syncthreads();"),), ("S316",), "load_for_both(stage"),
+    Mistake("multicast", "exit without a barrier", (("    cluster_sync();  // last\n", ""),), ("S312",), "arrive_at(&empty[s], rank() ^ 1);"),
+    Mistake("multicast", "exit after an arrival", (("cluster_sync();  // last", "cluster_arrive();"),), ("S312",), "arrive_at(&empty[s], rank() ^ 1);"),
+    Mistake("passed", "no barrier before the first access", (("    cluster_sync();  // first\n", ""),), ("S316",), "put(&mine"),
+    Mistake("passed", "no barrier before the read", (("        cluster_sync();  // before the read\n", ""),), ("R102",), "v = mine[t] + 1"),
+    Mistake("passed", "barrier of the CTA before the read", (("cluster_sync();  // before the read", "__syncthreads();"),), ("R102",), "v = mine[t] + 1"),
+    Mistake("passed", "relaxed barrier before the read", (("cluster_sync();  // before the read", _RELAXED),), ("R102",), "v = mine[t] + 1"),
+    Mistake("passed", "no barrier after the read", (("        cluster_sync();  // after the read\n", ""),), ("R103",), "put(&mine"),
+    Mistake("passed", "exit before the other CTA has read", (("v = mine[t] + 1;", "v = get(&mine[t ^ 32], rank() + 1 & 3);"), ("cluster_sync();  // after the read", "if (k < 2) cluster_sync();")), ("S312",), "v = get(&mine"),
+    Mistake("lent", "released before the read", (("            arrive_at(&empty[s], 0);\n", ""), ("            sum += get", "            arrive_at(&empty[s], 0);\n            sum += get")), ("R103", "R102"), "stage[s][t] = x"),
+    Mistake("lent", "stage not awaited", (("            if (round > 0) wait_cluster(&empty[s], round - 1 & 1);\n", ""),), ("R103", "R102"), "stage[s][t] = x"),
+    Mistake("lent", "one thread releases for its warp", (("            arrive_at(&empty[s], 0);", "            if (t % 32 == 0) arrive_at(&empty[s], 0);"), ("init(&empty[s], 64)", "init(&empty[s], 2)")), ("R103", "R102"), "stage[s][t] = x"),
+    Mistake("lent", "no wait", (("            wait_cluster(&full[s], round & 1);\n", ""),), ("R102",), "sum += get"),
+    Mistake("lent", "acquires for its CTA only", (("            wait_cluster(&full[s], round & 1);", "            wait_cta(&full[s], round & 1);"),), ("R102",), "sum += get"),
+    Mistake("lent", "exit without a barrier", (("    cluster_sync();  // last\n", ""),), ("S312",), "arrive_at(&empty[s], 0);"),
+    Mistake("sent", "no wait", (("            wait_cluster(&full, k & 1);\n", ""),), ("R102", "R101", "R103"), "y[64 * k + t] = box[t]"),
+    Mistake("sent", "box not awaited", (("            if (k > 0) wait_cluster(&empty, k - 1 & 1);\n", ""),), ("S301", "R103"), "wait_cluster(&full, k & 1)"),
+    Mistake("sent", "too many bytes", (("expect(&full, 256)", "expect(&full, 512)"),), ("S301",), "wait_cluster(&full, k & 1)"),
+    Mistake("sent", "no barrier after the initialisation", (("    cluster_sync();  // first\n", ""),), ("S316",), "send(&box"),
 )  # fmt: skip

@@ -89,7 +89,8 @@ def _lines(finding: Finding) -> list[int]:
 
 def _run(text: str, kernel: str, schedule: int) -> tuple[list[Finding], dict[str, np.ndarray]]:
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(KERNELS / "async.cuh", folder)
+        for header in KERNELS.glob("*.cuh"):
+            shutil.copy(header, folder)
         file = Path(folder) / f"{kernel}.cu"
         file.write_text(text)
         device = VirtualGPU("h100", schedule=schedule)

@@ -4,21 +4,47 @@
 
 Rounds are interleaved and a ratio is the median over rounds of (checked / plain) of the same round, in CPU time of the
 one host thread that runs. memcheck and synccheck are part of the virtual GPU and on in every run, also the plain one:
-their ratio is 1 by construction, and is measured as a check of the method. The last line is one JSON object.
+their ratio is 1 by construction, and is measured as a check of the method. `racecheck_first` is racecheck of a kernel
+with agents whose streams of events no earlier launch has shown. The last line is one JSON object.
 """
 
 import argparse
 import json
 import statistics
 import time
+from dataclasses import dataclass, field
+from typing import Any
 
-from probe_cost import kernels
+import numpy as np
+from probe_cost import D, kernels
 
+import weft
+from weft.kernels import RUNGS
+from weft.probes.race_streams import forget_streams
 from weft.probes.tools import CHECKERS, watch_for
 from weft.vm.launch import PLAIN
 
-TOOLS = (*CHECKERS, "all")
-NAMES = {"wmma": "wmma", "triton_flash": "triton_fa"}
+TOOLS = (*CHECKERS, "all", "racecheck_first")
+NAMES = {"wmma": "wmma", "triton_flash": "triton_fa", "hopper_tma": "hopper_tma"}
+
+
+@dataclass
+class Rung:
+    """A rung of the ladder, ready to run on (1, heads, length, 64)."""
+
+    name: str
+    heads: int
+    length: int
+    arrays: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        rng, shape = np.random.default_rng(0), (1, self.heads, self.length, D)
+        self.kernel = weft.load(RUNGS[self.name].path)
+        self.gpu = weft.VirtualGPU(self.kernel.gpu, threads=1)
+        self.arrays = {name: rng.standard_normal(shape).astype(np.float16) for name in "qkv"}
+
+    def launch(self, watch: Any) -> Any:
+        return self.kernel.run(self.gpu, self.arrays, watch=watch).run
 
 
 def main() -> None:
@@ -28,8 +54,11 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--length", type=int, default=512)
     options = parser.parse_args()
-    chosen = kernels(options.heads, options.length)
-    watches = {"plain": PLAIN, **{tool: watch_for((tool,)) for tool in TOOLS}}
+    chosen = {
+        **kernels(options.heads, options.length),
+        "hopper_tma": Rung("hopper_tma", options.heads, options.length),
+    }
+    watches = {"plain": PLAIN, **{tool: watch_for((tool.removesuffix("_first"),)) for tool in TOOLS}}
     results = {}
     for name, label in NAMES.items():
         kernel = chosen[name]
@@ -40,6 +69,8 @@ def main() -> None:
         times: dict[str, list[float]] = {tool: [] for tool in watches}
         for _ in range(options.rounds):
             for tool, watch in watches.items():
+                if tool == "racecheck_first":
+                    forget_streams()
                 start = time.thread_time()
                 kernel.launch(watch)
                 times[tool].append(time.thread_time() - start)

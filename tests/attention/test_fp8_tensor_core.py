@@ -1,4 +1,4 @@
-"""The rule of Ada's FP8 tensor cores: by hand, and bit for bit as on the virtual GPU."""
+"""The rules of Ada's and Hopper's FP8 tensor cores: by hand, and bit for bit as on the virtual GPU."""
 
 import ml_dtypes
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 from weft.attention.dtypes import Array
 from weft.attention.errors import ContractError
 from weft.attention.fp8_tensor_core import fp8_matmul
-from weft.vm.mma_kind import MmaKind
+from weft.vm.mma_kind import WGMMA, MmaKind
 from weft.vm.reference.tensorcore import mma
 
 KIND = MmaKind(16, 8, 32, "e4m3", "e4m3", "f32", "f32")
@@ -17,16 +17,16 @@ def values(codes: Array) -> Array:
     return codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
 
 
-def dot(a: list[float], b: list[float], c: float = 0.0) -> float:
+def dot(a: list[float], b: list[float], c: float = 0.0, *, step: int = 16) -> float:
     given = np.full((1, 1, 1), c, np.float32)
-    return float(
-        fp8_matmul(np.array(a, np.float32)[None, None], np.array(b, np.float32)[None, :, None], given)[0, 0, 0]
-    )
+    left, right = np.array(a, np.float32)[None, None], np.array(b, np.float32)[None, :, None]
+    return float(fp8_matmul(left, right, given, step=step)[0, 0, 0])
 
 
 @pytest.mark.parametrize("spread", ["every code", "normal"])
 @pytest.mark.parametrize("start", ["zero", "any"])
-def test_the_same_bits_as_the_virtual_gpu(spread: str, start: str) -> None:
+@pytest.mark.parametrize(("arch", "step"), [("sm_89", 16), (WGMMA, 32)])
+def test_the_same_bits_as_the_virtual_gpu(spread: str, start: str, arch: str, step: int) -> None:
     """Two instructions in a row, with zeros among the codes and accumulators from 1e-4 to 1e4 times the products."""
     rng = np.random.default_rng(len(spread) + len(start))
     operands = []
@@ -41,8 +41,8 @@ def test_the_same_bits_as_the_virtual_gpu(spread: str, start: str) -> None:
     c = np.zeros_like(c, np.float32) if start == "zero" else c.astype(np.float32)
     expected = c.view(np.uint32)
     for k in (slice(0, 32), slice(32, 64)):
-        expected = mma(a[:, :, k], b[:, k], expected, kind=KIND)
-    assert np.array_equal(fp8_matmul(values(a), values(b), c).view(np.uint32), expected)
+        expected = mma(a[:, :, k], b[:, k], expected, kind=KIND, arch=arch)
+    assert np.array_equal(fp8_matmul(values(a), values(b), c, step=step).view(np.uint32), expected)
 
 
 def test_bits_13_places_below_are_lost() -> None:
@@ -65,6 +65,13 @@ def test_16_products_are_one_step() -> None:
     assert dot([1, *small], [1, *[2.0**-8] * 15]) == 1
     later = dot([1, *[0.0] * 15, *small], [1, *[0.0] * 15, *[2.0**-8] * 15])
     assert later == 1
+
+
+def test_32_products_are_one_step_on_hopper() -> None:
+    """Ada sums four small products before it meets the large one; Hopper aligns each of them to it."""
+    a, b = [2.0**-7] * 4 + [0.0] * 12 + [1.0], [2.0**-8] * 4 + [0.0] * 12 + [1.0]
+    assert dot(a, b) == 1 + 2.0**-13
+    assert dot(a, b, step=32) == 1
 
 
 def test_a_long_sum_stops_growing() -> None:

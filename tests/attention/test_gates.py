@@ -129,6 +129,12 @@ def test_limits_by_hand() -> None:
     one_off = gold.copy()
     one_off[..., 1] += 2 * (0.01 + 2.0**-10) * 1.001
     assert flash_gate(one_off, gold, ref16, "f16").gate == "flash max"
+    # Exactly 0 in both references: only what float32 leaves is allowed. It changes no larger limit.
+    zero, least = np.zeros_like(gold), np.full_like(gold, 1e-6)
+    assert not flash_gate(zero + 0.999e-6, zero, zero, "f16").passed
+    assert flash_gate(zero + 0.999e-6, zero, zero, "f16", least).passed
+    assert not flash_gate(zero + 1.001e-6, zero, zero, "f16", least).passed
+    assert not flash_gate(gold + 1.001 * limit, gold, ref16, "f16", least).passed
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -19,6 +19,12 @@ ALWAYS = (
     "written: fence of one warp after the barrier",
     "written: no wait",
     "copied: fence before the wait",
+    "multicast: released for the own CTA only",
+    "multicast: exit after an arrival",
+    "passed: relaxed barrier before the read",
+    "lent: acquires for its CTA only",
+    "sent: no barrier after the initialisation",
+    "sent: too many bytes",
 )
 
 

@@ -58,6 +58,12 @@ def test_counters_of_a_transpose(source: Path, capsys: pytest.CaptureFixture[str
     assert launch["sass_matched"] == 1.0
     assert "4 blocks leave 54 of 58 SMs idle" in launch["advice"][0]
     assert profile["lb_cold_cycles"] >= profile["lb_warm_cycles"] > 0
+
+
+def test_a_file_for_one_gpu_is_modelled_on_it(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source.write_text("// weft: gpu a100\n" + TRANSPOSE)
+    (profile,) = profiled(capsys, str(source))
+    assert "4 blocks leave 104 of 108 SMs idle" in profile["launches"][0]["advice"][0]
     low, high = profile["est_warm_cycles"]
     assert profile["lb_warm_cycles"] <= low <= high
 

@@ -22,7 +22,7 @@ def test_rows() -> None:
         assert re.fullmatch(r"[MIRSXKP]\d{3}", row.code) and row.name and row.cure
         assert not row.cure.endswith(".") and not row.cure[0].isupper(), "a clause after `cure:`"
     tools = {"M": "memcheck", "I": "initcheck", "R": "racecheck", "S": "synccheck", **dict.fromkeys("XKP", "kernel")}
-    others = {"M106": "indexcheck", "K503": "check", "S313": "racecheck"}
+    others = {"M106": "indexcheck", "K503": "check", "S313": "racecheck", "S316": "racecheck"}
     assert all(row.tool == others.get(row.code, tools[row.code[0]]) for row in FINDING_CODES.values())
 
 

@@ -56,4 +56,36 @@ def test_earlier_launches_are_suspected_behind_the_own(tmp_path: Path) -> None:
     of_partial = slice_lines(case, Place(str(kernel), score))
     assert of_partial and max(of_partial) < head
     of_nothing = slice_lines(case, Place(str(kernel), line_of(kernel, "weft: launch    split_k_reduce")))
+    assert slice_lines(case, None) == of_nothing
     assert {score, line_of(kernel, "ELEMENT(u * inverse)")} <= set(of_nothing)
+
+
+def test_the_way_back_ends_at_values_that_are_right(tmp_path: Path) -> None:
+    """U and l are right, so the mistake is in what O is computed of and no stage: 1 / l, not the sum over V."""
+    kernel = write(tmp_path, "scalar", "1.0f / l : 0.0f", "1.25f / l : 0.0f")
+    found = explained(kernel)
+    first = found.first
+    assert first is not None and first.stage == "o"
+    inverse, sums = line_of(kernel, "1.25f / l"), line_of(kernel, "u[i] = u[i] * rescale")
+    lines = [at.line for at in found.origins]
+    assert lines[0] == inverse and sums not in lines
+    assert next(line for line in slice_lines(found.case, place_of(found)) if line in (inverse, sums)) == inverse
+
+
+def test_what_made_a_wrong_value_is_not_right(tmp_path: Path) -> None:
+    """The first tile of l is right by luck of the starting value; its later tiles, by the same instruction, are not."""
+    kernel = write(tmp_path, "scalar", "l = l * rescale + p;", "l = l + p;")
+    found = explained(kernel)
+    wrong = line_of(kernel, "l = l + p;")
+    assert found.case.made_right, "scores, m and p are right"
+    assert all(wrong not in maker.lines for maker in found.case.made_right)
+
+
+def test_a_stage_that_lacks_columns_is_not_right(tmp_path: Path) -> None:
+    """U is right in the columns that are summed, and the first 32 are left out: its line may be the mistake."""
+    kernel = write(
+        tmp_path, "scalar", "if (d < D) u[i] = u[i] * rescale", "if (d >= 32 && d < D) u[i] = u[i] * rescale"
+    )
+    found = explained(kernel, shape=Shape("two_columns_a_lane", 1, 1, 1, 5, 9, 64))
+    sums = line_of(kernel, "u[i] = u[i] * rescale")
+    assert all(sums not in maker.lines for maker in found.case.made_right)

@@ -25,8 +25,13 @@ from weft.tasks.task import Workload
 ONE_TILE = Shape("one_tile", 1, 1, 1, 8, 24, 8)
 TWO_TILES = Shape("two_tiles", 1, 1, 1, 8, 72, 8)
 TWO_HEADS = Shape("two_heads", 1, 2, 2, 8, 24, 8)
-SMALL = {"BLOCK_M = 64": "BLOCK_M = 16", "WARPS = 4": "WARPS = 1"}
-"""One warp of attention to follow instead of four."""
+SMALL = {
+    "BLOCK_M = 64": "BLOCK_M = 16",
+    "WARPS = 4": "WARPS = 1",
+    "BLOCK_M = 128": "BLOCK_M = 64",
+    "BLOCK_N = 128": "BLOCK_N = 64",
+}
+"""One warp of attention to follow instead of four; of `fp8_hopper` one warpgroup of consumers, and tiles of 64 keys."""
 
 
 def _write(folder: Path, rung: str, text: str) -> Path:
@@ -44,7 +49,7 @@ def _explained(file: Path, shape: Shape, mask: str) -> Diagnosis:
     return explain(Case(candidate, supports.task, supports.task.draw(workload), verdict, verdict))
 
 
-@pytest.mark.parametrize("rung", one_in(6, ["fp8_pipelined", "fp8_mma", "fp8_triton"]))
+@pytest.mark.parametrize("rung", one_in(6, ["fp8_pipelined", "fp8_mma", "fp8_triton", "fp8_hopper"]))
 def test_every_stage_of_a_right_kernel_is_observed_and_right(rung: str, tmp_path: Path) -> None:
     file = _write(tmp_path, rung, RUNGS[rung].path.read_text())
     candidate, supports = find_candidate(str(file), task="quantised_sdpa")
@@ -85,5 +90,22 @@ def test_every_stage_of_a_right_kernel_is_observed_and_right(rung: str, tmp_path
 )  # fmt: skip
 def test_first_wrong_stage(stage: str, old: str, new: str, shape: Shape, mask: str, tmp_path: Path) -> None:
     diagnosis = _explained(_write(tmp_path, "fp8_mma", text_of("fp8_mma", old, new)), shape, mask)
+    assert not diagnosis.verdict.passed
+    assert stage_of(diagnosis) == stage
+
+
+@pytest.mark.parametrize(
+    ("stage", "old", "new"),
+    one_in(4, [
+        ("v", "k8 = word_at(v, key + 8, channel)", "k8 = word_at(v, key + 2, channel)"),
+        ("scores", "const float factor = q_unit * k_step", "const float factor = k_step"),
+        ("p", "s[e] = weight * P_SCALE;", "s[e] = weight * 128.0f;"),
+        ("l", "l[r] *= rescale;", ";"),
+    ], several=True),
+    ids=["keys_of_v_in_another_order", "step_of_q_forgotten", "p_scale", "l_not_rescaled"],
+)  # fmt: skip
+def test_first_wrong_stage_behind_tma_and_wgmma(stage: str, old: str, new: str, tmp_path: Path) -> None:
+    """The same in `fp8_hopper`: codes are followed through TMA, the transposition of V, and shared memory."""
+    diagnosis = _explained(_write(tmp_path, "fp8_hopper", text_of("fp8_hopper", old, new)), TWO_TILES, "none")
     assert not diagnosis.verdict.passed
     assert stage_of(diagnosis) == stage

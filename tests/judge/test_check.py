@@ -125,6 +125,19 @@ def test_every_rung_is_green(rung: str, choice: Choice) -> None:
         assert verdict.passed, f"{verdict.workload}: {verdict.status} {verdict.message}"
 
 
+@pytest.mark.parametrize(("gpu", "arch"), [("h100", "sm_90a"), ("rtx5090", "sm_120a")])
+def test_the_triton_rung_is_green_on_other_gpus(gpu: str, arch: str) -> None:
+    """Triton writes wgmma for sm_90a, and mma.sync for sm_120a; the rest of the selection is in `weft check --gpu`."""
+    candidate, supports = find_candidate("fa_triton", task=None, gpu=gpu)
+    few = Choice(shapes=("ragged",), regimes=("unit_normal",), masks=("none", "bottom_right"), seeds=(0,))
+    chosen = list(workloads(supports, few))
+    for workload in chosen:
+        verdict = check(candidate, supports.task, workload)
+        assert verdict.passed, f"{verdict.workload}: {verdict.status} {verdict.message}"
+    ptx = candidate.load(supports.task.draw(chosen[0])).compile(sizes={"SQ": 77, "SKV": 77, "D": 64}).ptx
+    assert f".target {arch}" in ptx and ("wgmma.mma_async" in ptx) == (gpu == "h100")
+
+
 def test_a_kernel_gets_only_workloads_that_it_supports() -> None:
     _, supports = find_candidate("wmma", task=None)
     chosen = list(workloads(supports, Choice(shapes=("ragged",), dtypes=("f32", "bf16"), masks=("none",), seeds=(0,))))

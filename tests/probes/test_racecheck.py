@@ -80,8 +80,8 @@ def launched(gpu: weft.VirtualGPU, name: str, *script: np.ndarray) -> Run:
 def test_the_same_value_from_one_instruction(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores of the same value race only with other accesses; a CTA with only such stores is not judged."""
     judged = []
-    judge = race_review._log
-    monkeypatch.setattr(race_review, "_log", lambda scene, cta: judged.append(cta) or judge(scene, cta))
+    judge = race_review.judge_cta
+    monkeypatch.setattr(race_review, "judge_cta", lambda log, *args: judged.append(log) or judge(log, *args))
     rng = np.random.default_rng(size)
     answers = set()
     gpus = [weft.VirtualGPU(threads=1, schedule=schedule) for schedule in range(3)]

@@ -107,6 +107,11 @@ def launch(
     return Ran(words.copy(), outcome.findings)
 
 
+def kernel(body: str, directive: str = "") -> str:
+    text = f"{HEAD}.visible .entry k(.param .u64 out, .param .u64 in) {directive} {{ {PROLOGUE} {body} ret; }}"
+    return text.replace(";", ";\n")  # a line is the place of one instruction
+
+
 def run(
     body: str,
     *,
@@ -118,8 +123,7 @@ def run(
 ) -> Ran:
     """Run a body on both engines, compiled code with several threads and schedules too; assert that they agree."""
     given = np.zeros(4, np.uint32) if inputs is None else inputs
-    text = f"{HEAD}.visible .entry k(.param .u64 out, .param .u64 in) {directive} {{ {PROLOGUE} {body} ret; }}"
-    text = text.replace(";", ";\n")  # a line is the place of one instruction
+    text = kernel(body, directive)
     assert ENGINES == ("reference", "jit")
     first = launch(text, "reference", grid, cluster, given, threads=1, schedule=0, checked=False)
     compiled = [
@@ -371,10 +375,41 @@ def test_a_relaxed_arrival_at_an_mbarrier_orders_nothing(order: str, codes: set[
     assert run(body).codes == codes
 
 
-def test_racecheck_says_that_it_does_not_see_accesses_to_peers() -> None:
-    read = f"{OTHER} mapa.shared::cluster.u32 %r2, %mine, %r1; ld.shared::cluster.u32 %v, [%r2];"
-    (note,) = run(f"{WRITE_OWN} {SYNC} {read} {SYNC}").found
-    assert note.code == "R102" and note.level is Severity.INFO and "of other CTAs" in note.message
+READ_OTHER = f"{OTHER} mapa.shared::cluster.u32 %r2, %mine, %r1; ld.shared::cluster.u32 %v, [%r2];"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "codes"),
+    [
+        (SYNC, SYNC, set()),
+        ("barrier.cluster.arrive.relaxed; barrier.cluster.wait;", SYNC, {"R102"}),
+        ("bar.sync 0;", SYNC, {"R102", "S316"}),
+        (SYNC, "", {"S312"}),
+        (SYNC, f"bar.sync 0; {WRITE_OWN} {SYNC}", {"R103"}),
+    ],
+    ids=["ordered", "relaxed barrier", "barrier of the CTA", "exit at once", "overwritten"],
+)
+def test_races_with_another_cta_of_the_cluster(before: str, after: str, codes: set[str]) -> None:
+    """Threads write to their CTA's memory, and read that of the other one: the same findings in every schedule."""
+    body = f"{WRITE_OWN} {before} {READ_OTHER} {after} {STORE}"
+    for schedule in range(3):
+        ran = launch(
+            kernel(body),
+            "jit",
+            (4, 1, 1),
+            (2, 1, 1),
+            np.zeros(4, np.uint32),
+            threads=2,
+            schedule=schedule,
+            checked=True,
+        )
+        assert ran.codes == codes
+
+
+def test_a_race_with_another_cta_names_both() -> None:
+    (found,) = run(f"{WRITE_OWN} {SYNC} {READ_OTHER} bar.sync 0; {WRITE_OWN} {SYNC} {STORE}").findings
+    assert "write-after-read race with CTA" in found.message and "cluster.sync()" in found.cure
+    assert found.cta[0] // 2 == 0 and f"CTA ({found.cta[0] ^ 1}, 0, 0)" in found.message
 
 
 def test_wrong_uses_are_found() -> None:

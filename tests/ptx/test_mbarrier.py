@@ -21,6 +21,7 @@ OPCODES = [
     *(f"cp.async.mbarrier.arrive{noinc}{space}.b64" for noinc in ("", ".noinc") for space in SPACES),
     "mbarrier.pending_count.b64",
     *(f"mbarrier.try_wait{parity}{space}.b64" for parity in ("", ".parity") for space in SPACES),
+    "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64",
     "mbarrier.expect_tx.relaxed.cta.shared.b64",
     "mbarrier.complete_tx.shared.b64",
     "mbarrier.arrive.expect_tx.shared.b64",
@@ -227,7 +228,7 @@ def test_consumers_wait_for_bytes_of_a_producer() -> None:
       st.shared.b32 [box], 77;
       mbarrier.complete_tx.shared.b64 [%t3], 256; mbarrier.complete_tx.shared.b64 [%t3], 256;
       WAIT:
-      mbarrier.try_wait.parity.shared::cta.b64 %done, [%t3], 0;
+      mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%t3], 0;
       @!%done bra WAIT;
       ld.shared.b32 %d, [box];"""
     ran = _run(body, {"d": "b32"})

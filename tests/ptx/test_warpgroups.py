@@ -1,8 +1,9 @@
 """S311: the four warps of a warpgroup execute the same wgmma and setmaxnreg: both engines, every schedule."""
 
+import numpy as np
 import pytest
 
-from tests.ptx.harness import HEADER, check_body
+from tests.ptx.harness import HEADER, Ran, check_body
 from weft.core.records import Finding
 from weft.vm.launch import run
 from weft.vm.launch_spec import LaunchSpec
@@ -106,3 +107,56 @@ def test_the_finding_names_the_warp_that_is_behind() -> None:
     (finding,) = launched(program)
     assert finding.ptx_line == max(number for number, line in enumerate(lines, 1) if "mma_async" in line)
     assert "warp 2 ends after 1 of its" in finding.message
+
+
+FILL = """
+mov.u32 %w, %tid.x; shl.b32 %v, %w, 4; mov.u32 %o, area; add.u32 %v, %v, %o; mov.b32 %o, {value};
+st.shared.v4.b32 [%v], {{%o, %o, %o, %o}};
+shr.u32 %w, %w, 5; setp.eq.u32 %q, %w, 8; setp.eq.u32 %p, %w, 0; cvt.u64.u32 %s, %v; shr.u64 %s, %s, 4;
+"""
+"""The CTA fills `area` with a number. %w: the warp, %p: it is the first, %q: it is the ninth."""
+ONES, TWOS = "0x3C003C00", "0x40004000"  # f16
+
+
+def released(before: str, after: str) -> str:
+    """Return a kernel in which warp 0 releases the operands after its wait, and warp 8 fills them with another number.
+
+    `before`: what warps 1, 2 and 3 do before the product; `after`: what warp 8 does in the end.
+    """
+    fill = FILL.format(value=ONES) + "fence.proxy.async;\nbar.sync 0;\nmov.u32 %o, area; cvt.u64.u32 %s, %o;"
+    refill = "".join(f"st.shared.v4.b32 [%v+{at}], {{%o, %o, %o, %o}};\n" for at in range(0, 4096, 512))
+    return (
+        f"{fill} shr.u64 %s, %s, 4; mov.b64 %t, %s;\nsetp.lt.u32 %r, %w, 4;\n@%q bra FILLER;\n@!%r bra END;\n"
+        f"@%p bra MULTIPLY;\n{before}MULTIPLY:\n{FENCE}{PRODUCT}{END}"
+        f"@!%p bra END;\nbar.arrive 1, 64;\nbra END;\n"
+        f"FILLER:\nbar.sync 1, 64;\nmov.u32 %v, %laneid; shl.b32 %v, %v, 4; mov.u32 %o, area; add.u32 %v, %v, %o;"
+        f"mov.b32 %o, {TWOS};\n{refill}{after}END:\n"
+    )
+
+
+def multiplied(before: str, after: str = "") -> Ran:
+    return check_body(
+        released(before, after),
+        {},
+        {f"d{i}": "b32" for i in range(4)},
+        declarations=DECLARED + ".reg .b32 %v, %o; .reg .pred %r;",
+        module_scope=".shared .align 1024 .b8 area[8192];",
+        n=288,
+        block=288,
+    )
+
+
+def test_a_wait_of_one_warp_is_for_the_products_of_the_group() -> None:
+    """Warps 1 to 3 multiply several rounds after warp 0; the operands they read are those before the release."""
+    ran = multiplied("bar.sync 2, 96;\n" * 6)
+    for i in range(4):
+        assert (ran.outputs[f"d{i}"][:128].view(np.float32) == 16.0).all()
+    assert not ran.findings
+
+
+def test_a_release_that_a_warp_of_the_group_waits_for_is_a_deadlock() -> None:
+    """Warps 1 to 3 multiply after warp 8, which waits for warp 0, which waits for their products."""
+    ran = multiplied("bar.sync 2, 128;\n", after="bar.sync 2, 128;\n")
+    (found,) = (finding for finding in ran.findings if finding.code == "S311")
+    assert "wgmma.wait_group waits for warp 1 of the warpgroup, which has executed 0 of its wgmma" in found.message
+    assert found.warp == 0

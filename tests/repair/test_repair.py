@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.diagnose.edited import text_of
@@ -11,7 +12,9 @@ from weft.diagnose.conclusion import cure_of, place_of
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.suspects import suspects
 from weft.judge.select import Choice, find_candidate
+from weft.repair.attempt import Bench
 from weft.repair.repair import find_repairs
+from weft.repair.templates import Kind
 from weft.tasks.task import Workload
 
 BUGS = {
@@ -47,6 +50,25 @@ def test_the_line_of_the_mistake_is_named_and_the_file_repaired(
     printed, said = capsys.readouterr()
     assert f"+{old.replace(wrong, right)}" in printed and f"{file} is changed" in said
     assert file.read_text() == before.replace(wrong, right)
+
+
+def test_only_the_launch_with_the_edits_is_compiled_again(tmp_path: Path) -> None:
+    # The second launch merges the parts of the first.
+    right, wrong = "m = fmaxf(m, part_m[", "m = fminf(m, part_m["
+    file = tmp_path / "mine.cu"
+    file.write_text(text_of("split_k", right, wrong))
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if wrong in text)
+    candidate, supports = find_candidate(str(file), task=None)
+    workload = Workload(Shape("tiny", 1, 1, 1, 2, 40, 32), "f16", "none", "unit_normal", 0)
+    bench = Bench.of(candidate, supports.task, supports.task.draw(workload))
+    edits = [edit for edit in bench.edits() if edit.place.line == line and edit.kind is Kind.CALL]
+    assert bench.is_mixed and {bench.launches_of[edit.function] for edit in edits} == {(1,)}
+    assert "fminf → max" in [edit.words for edit in bench.passing(edits)]
+    before = [array.copy() for array in bench.bound.arrays.values()]
+    first = [edit for edit in bench.edits() if bench.launches_of[edit.function] == (0,)][:20]
+    assert list(bench.passing(first)) == []
+    after = bench.bound.arrays.values()
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("rung", ["scalar", "fa_triton"])

@@ -20,6 +20,8 @@ CASES = [
     ("unsigned mask = 7u;", Kind.CONSTANT, "7 → 8", "unsigned mask = 8u;"),
     ("int end = N;", Kind.CONSTANT, "64 → 63", "int end = (N - 1);"),
     ("for (int k = 1; k < N; k++)", Kind.CONSTANT, "1 → 0", "for (int k = 0; k < N; k++)"),
+    ("for (int d = t; d < N; d += 2 * 32)", Kind.CONSTANT, "64 → 32", "for (int d = t; d < N; d += 32)"),
+    ("for (int d = t; d < N; d += STEP * 2)", Kind.CONSTANT, "64 → 32", "for (int d = t; d < N; d += STEP)"),
     ("if (k < n) x = 1;", Kind.OPERATION, "< → <=", "if (k <= n) x = 1;"),
     ("if (k < n) x = 1;", Kind.OPERATION, ">= → >", "if (k <= n) x = 1;"),
     ("if (k < n) x = 1;", Kind.OPERATION, "> → >=", "if (k <= n) x = 1;"),

@@ -16,7 +16,7 @@ from weft.repair.switched import CHOICE, switched
 
 SOURCE = """// weft: sizes N=64
 // weft: in x : f32[N] = normal
-// weft: out y : f32[10, N]
+// weft: out y : f32[11, N]
 // weft: launch values(x, y, 48, 3.0) grid(1) block(64)
 __global__ void values(const float* x, float* y, int n, float factor) {
     int i = threadIdx.x;
@@ -33,6 +33,9 @@ __global__ void values(const float* x, float* y, int n, float factor) {
     y[448 + i] = expf(a);
     y[512 + i] = exp2f(a);
     y[576 + i] = log2f(a * a);
+    float count = 0.0f;
+    for (int j = 0; j < 128; j += 64) count += 1.0f;
+    y[640 + i] = count;
 }
 """
 N, LIMIT = 64, 48
@@ -51,6 +54,7 @@ TRIED: dict[tuple[int, str], tuple[int, Expected]] = {
     (17, "expf with the other base"): (7, np.exp2),
     (18, "exp2f with the other base"): (8, np.exp),
     (19, "log2f with the other base"): (9, lambda x: np.log(x * x)),
+    (21, "64 → 32"): (10, lambda x: np.full(N, 128 / 32)),
 }
 """Source line and words of an edit → the row of y that changes, and its values. Every row is -1 before."""
 
@@ -61,7 +65,7 @@ def switchable(tmp_path_factory: pytest.TempPathFactory) -> tuple[VirtualGPU, La
     file.write_text(SOURCE)
     kernel = replace(load(file), debug=True)
     x = np.random.default_rng(0).normal(size=N).astype(np.float32) * 3
-    y = np.zeros((10, N), np.float32)
+    y = np.zeros((11, N), np.float32)
     launch = kernel.bind({"x": x, "y": y}).launches[0]
     text = launch.binary.ptx
     functions = [each for each in parse(text).functions.values() if each.body]

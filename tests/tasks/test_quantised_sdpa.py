@@ -24,6 +24,7 @@ WORKLOAD = Workload(SHAPES["gqa_4_ragged"], "f16", "none", "unit_normal", 0)
     [
         ({}, Recipe(out_dtype="bf16")),
         ({"FLUSH": "0", "SMOOTH": "0"}, Recipe(out_dtype="bf16", flush=False, smooth=False)),
+        ({"FUSED_PRODUCTS": "32"}, Recipe(out_dtype="bf16", products=32)),
         ({"BLOCK_M": "32", "BLOCK_N": "128", "ELEMENT": "half"}, Recipe(out_dtype="bf16", block_m=32, block_n=128)),
     ],
 )

@@ -20,7 +20,7 @@ from weft.judge.judge import check
 from weft.judge.select import Choice, find_candidate
 from weft.kernels import RUNGS
 from weft.tasks.sdpa_backward import SDPA_BACKWARD
-from weft.tasks.task import Workload
+from weft.tasks.task import Declared, Workload
 
 SHAPE = Shape("t", 2, 4, 2, 21, 33, 16)
 
@@ -71,6 +71,22 @@ def test_the_16_bit_reference_is_as_far_from_exact_as_pytorch() -> None:
         assert 0.6 < mine.max() / theirs.max() < 1.6 and 0.8 < mine.mean() / theirs.mean() < 1.25
 
 
+ONE_KEY = Workload(Shape("one_key", 1, 2, 1, 1, 4, 64), "f16", "top_left", "logits_32", 2)
+"""The query sees one key: P = 1, dP = delta, and dQ and dK are exactly 0."""
+
+
+@pytest.mark.parametrize("rung", ["backward", "backward_mma"])
+def test_a_rung_passes_where_dp_and_delta_cancel(rung: str) -> None:
+    assert check(Candidate(RUNGS[rung].path, rung), SDPA_BACKWARD, ONE_KEY).status is Status.PASSED
+
+
+def test_a_lost_delta_fails_where_dp_and_delta_cancel() -> None:
+    problem = SDPA_BACKWARD.draw(ONE_KEY)
+    (mutant,) = (each for each in SDPA_BACKWARD.mutants if each.name == "delta_lost")
+    gates = SDPA_BACKWARD.judge(problem, mutant.run(problem), Declared()).gates
+    assert {gate.gate.split()[0] for gate in gates if not gate.passed} == {"tight", "flash"}
+
+
 BUGS = {
     "delta_lost": ("delta[row] = sum;", "delta[row] = 0.0f;"),
     "delta_of_do": ("dot<D>(o_row, do_row)", "dot<D>(do_row, do_row)"),
@@ -90,10 +106,21 @@ BUGS = {
 }
 """Edits of the rung `backward`, by the name that the diagnosis must give."""
 
+MMA_BUGS = {
+    "mask_forgotten": ("key < visible_keys(query, SQ, SKV) ? p", "key < SKV ? p"),
+    "delta_lost": ("delta[row] = sum;", "delta[row] = 0.0f;"),
+    "dk_of_do": ("add_rows<D, BLOCK_M>(dk_sum, dp, sQ)", "add_rows<D, BLOCK_M>(dk_sum, dp, sDO)"),
+}
+"""The same of the rung `backward_mma`."""
 
-@pytest.mark.parametrize("name", one_in(4, BUGS))
-def test_a_bug_is_named(name: str, tmp_path: Path) -> None:
-    text, (old, new) = RUNGS["backward"].path.read_text(), BUGS[name]
+
+@pytest.mark.parametrize(
+    ("rung", "name", "edit"),
+    one_in(4, (("backward", *each) for each in BUGS.items()), several=True)
+    + one_in(3, (("backward_mma", *each) for each in MMA_BUGS.items()), several=True),
+)
+def test_a_bug_is_named(rung: str, name: str, edit: tuple[str, str], tmp_path: Path) -> None:
+    text, (old, new) = RUNGS[rung].path.read_text(), edit
     assert text.count(old) == 1
     path = tmp_path / "kernel.cu"
     path.write_text(text.replace(old, new))
@@ -115,7 +142,10 @@ def test_a_race_on_dq_is_a_finding(tmp_path: Path) -> None:
     assert verdict.status is Status.UNSAFE and any(each.code.startswith("R") for each in verdict.findings)
 
 
-@pytest.mark.parametrize(("rung", "shape"), [("backward", "few_keys"), ("backward_triton", "gqa_4_ragged")])
+@pytest.mark.parametrize(
+    ("rung", "shape"),
+    [("backward", "few_keys"), ("backward_mma", "gqa_4_ragged"), ("backward_triton", "gqa_4_ragged")],
+)
 def test_a_rung_passes_with_all_checkers(rung: str, shape: str) -> None:
     work = Workload(SHAPES[shape], "f16", "bottom_right", "unit_normal", 0)
     assert check(Candidate(RUNGS[rung].path, rung), SDPA_BACKWARD, work).status is Status.PASSED

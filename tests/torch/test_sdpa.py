@@ -21,7 +21,7 @@ from weft.core.chips import DEFAULT_GPU, target_of
 from weft.core.errors import UsageError
 from weft.kernels.ladder import MASKS, RUNGS
 from weft.torch import ForwardOnly, fp8_sdpa, kernel_call, sdpa
-from weft.torch.functions import _FP8_SDPA, _SDPA, DTYPES, ENCODED, Wanted, choose_rung, why_not
+from weft.torch.functions import _FP8_SDPA, _SDPA, DTYPES, ENCODED, Wanted, backward_rung, choose_rung, why_not
 from weft.torch.kernel_call import KernelWentWrong
 
 D = 16
@@ -220,6 +220,14 @@ def test_gradients_are_those_of_pytorch(align: str, dtype: torch.dtype) -> None:
     F.scaled_dot_product_attention(*exact, attn_mask=mask, enable_gqa=True, scale=0.3).backward(do.double())
     for ours, theirs in zip(found, exact, strict=True):
         torch.testing.assert_close(ours, theirs.grad, atol=1e-5 if dtype == torch.float32 else 8e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "d", "rung"),
+    [("f16", 64, "backward_mma"), ("bf16", 128, "backward_mma"), ("f16", 129, "backward"), ("f32", 64, "backward")],
+)
+def test_gradients_of_16_bits_are_computed_on_tensor_cores(dtype: str, d: int, rung: str) -> None:
+    assert backward_rung(Wanted(dtype, "none", d, 19, 37, 2)) == rung
 
 
 def test_a_layer_trains() -> None:

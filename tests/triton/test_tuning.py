@@ -58,8 +58,21 @@ def test_weft_autotune_limits_how_many_configurations_run(monkeypatch: pytest.Mo
     assert kernel.best_config == slow, "a refused configuration does not count, and the third did not run"
     assert [bool(each.refused) for each in record.configs] == [True, False, True]
     assert "not tried" in record.configs[2].refused
-    assert device.launches == 4, "the refused one, the accepted one twice, and the call itself"
+    assert device.launches == 3, "the refused one, the accepted one, and the call itself"
+    assert math.isinf(record.configs[1].est_ms), "nothing was compared with it, so nothing was estimated"
     assert math.isclose(out.item(), x.double().sum().item(), abs_tol=1e-3)
+
+
+def test_weft_autotune_of_two_estimates_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, fast = triton.Config({"BLOCK": 256, "KIND": 1}), triton.Config({"BLOCK": 256, "KIND": 0})
+    kernel = tuned_sum(slow, fast, triton.Config({"BLOCK": 128, "KIND": 0}))
+    x, out = torch.randn(4096), torch.zeros(1)
+    monkeypatch.setenv("WEFT_AUTOTUNE", "2")
+    with weft.triton.on("l4"):
+        kernel[lambda meta: (triton.cdiv(4096, meta["BLOCK"]),)](x, out, 4096)
+        (record,) = weft.triton.tunings()
+    assert kernel.best_config == fast
+    assert [bool(each.refused) for each in record.configs] == [False, False, True]
 
 
 def test_findings_in_all_configurations_are_an_error_every_time() -> None:

@@ -103,21 +103,13 @@ class BackwardCall:
         random sign, which add up as a random walk. Sums over rows or keys may be off by 1e-5 of their terms' size, as
         in the forward gate, and the result by an ulp.
         """
-        q, k, v, o, do = (np.abs(self.wide(name)) for name in ("q", "k", "v", "o", "do"))
-        walk = math.sqrt(q.shape[3]) * 2.0**-23
-        norms = {name: np.linalg.norm(x, axis=-1) for name, x in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do))}
-        lse = np.abs(np.where(np.isfinite(self.lse), self.lse, 0.0))[..., None]
-        score = norms["q"][..., None] * norms["k"][:, :, None] * self.factor * walk + (lse + 4) * 2.0**-22
-        if self.logits.soft_cap is not None:
-            score = score + self.logits.spread(lse[..., 0], short=dtype != "f32")[..., None]
+        q, k, do = (np.abs(self.wide(name)) for name in ("q", "k", "do"))
         p, ds = exact.p, np.abs(exact.ds)
-        e_p = p * score + UNDERFLOW * self.mask
-        open_dp = norms["do"][..., None] * norms["v"][:, :, None] + (norms["do"] * norms["o"])[..., None]
-        e_ds = ds * score + p * open_dp * walk + UNDERFLOW * (1 + open_dp) * self.mask
-        pt, dst, e_pt, e_dst = (x.swapaxes(2, 3) for x in (p, ds, e_p, e_ds))
+        errors = self.stage_errors(exact, dtype)
+        pt, dst, e_pt, e_dst = (x.swapaxes(2, 3) for x in (p, ds, errors["p"], errors["ds"]))
         sums = ORDER_SHARE + 2.0**-25 * p.shape[3], ORDER_SHARE + 2.0**-25 * p.shape[2] * self.group
         linear = {
-            "dq": (sums[0] * ds + e_ds) @ k * self.factor,
+            "dq": (sums[0] * ds + errors["ds"]) @ k * self.factor,
             "dk": self.per_key_head((sums[1] * dst + e_dst) @ q) * self.factor,
             "dv": self.per_key_head((sums[1] * pt + e_pt) @ do),
         }
@@ -131,6 +123,22 @@ class BackwardCall:
                 "dv": np.sqrt(self.per_key_head((p_step**2).swapaxes(2, 3) @ do**2)),
             }
         return {name: linear[name] + random[name] + ulp(getattr(exact, name), dtype) for name in linear}
+
+    def stage_errors(self, exact: Backward, dtype: str) -> dict[str, Array]:
+        """Return how far each element of the stages before the gradients may be off by sums in float32."""
+        q, k, v, o, do = (np.abs(self.wide(name)) for name in ("q", "k", "v", "o", "do"))
+        walk = math.sqrt(q.shape[3]) * 2.0**-23
+        norms = {name: np.linalg.norm(x, axis=-1) for name, x in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do))}
+        lse = np.abs(np.where(np.isfinite(self.lse), self.lse, 0.0))[..., None]
+        score = norms["q"][..., None] * norms["k"][:, :, None] * self.factor * walk + (lse + 4) * 2.0**-22
+        if self.logits.soft_cap is not None:
+            score = score + self.logits.spread(lse[..., 0], short=dtype != "f32")[..., None]
+        p, ds = exact.p, np.abs(exact.ds)
+        e_p = p * score + UNDERFLOW * self.mask
+        open_dp = norms["do"][..., None] * norms["v"][:, :, None] + (norms["do"] * norms["o"])[..., None]
+        e_ds = ds * score + p * open_dp * walk + UNDERFLOW * (1 + open_dp) * self.mask
+        dp, delta = norms["do"][..., None] * norms["v"][:, :, None] * walk, norms["do"] * norms["o"] * walk
+        return {"scores": score, "p": e_p, "dp": dp, "delta": delta, "ds": e_ds}
 
 
 def _rounding(x: Array, dtype: str) -> Array:

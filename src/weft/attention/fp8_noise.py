@@ -9,8 +9,7 @@ import numpy as np
 from .dtypes import Array
 from .e4m3 import E4M3PerBlock, E4M3PerChannel, SmoothedE4M3PerBlock
 from .error_report import block_rms
-from .fp8_recipe import FLUSH_KEYS, LOST_PER_STEP, P_SCALE, STEPS_PER_FLUSH, RecipeRun
-from .fp8_tensor_core import STEP
+from .fp8_recipe import FLUSH_KEYS, P_SCALE, RecipeRun
 from .quantisation_noise import DRAWS
 from .reference import Attended
 
@@ -45,7 +44,7 @@ def _moved(x: Array, by: Array, rng: np.random.Generator) -> Array:
 
 def _attention(run: RecipeRun, q: Array, k: Array, v: Array, rng: np.random.Generator) -> Array:
     """Return O in float64 of keys without their mean, with the roundings after quantisation."""
-    shape, lost = run.shape, LOST_PER_STEP / 2
+    shape, recipe, lost = run.shape, run.recipe, run.recipe.lost_per_step / 2
     o = np.zeros(shape.q)
     largest_q, largest_k = np.abs(q).max(axis=3), np.abs(k).max(axis=3)
     for batch in range(shape.b):
@@ -53,12 +52,12 @@ def _attention(run: RecipeRun, q: Array, k: Array, v: Array, rng: np.random.Gene
             at, of = (batch, head), (batch, head // shape.group)
             s = q[at] @ k[of].T
             term = np.maximum(largest_q[at][:, None] * largest_k[of], np.abs(s))
-            s = (s + rng.uniform(-1, 1, s.shape) * lost * -(-shape.d // STEP) * term) * run.scale
+            s = (s + rng.uniform(-1, 1, s.shape) * lost * -(-shape.d // recipe.products) * term) * run.scale
             s = np.where(run.mask, s, -np.inf)
             m = s.max(axis=1, keepdims=True)
             p = np.exp(s - np.where(np.isneginf(m), 0, m))
             by = np.minimum(p, np.maximum(p * 2.0**-4, P_DENORMAL))
-            o[at] = _sum(p + rng.uniform(-1, 1, p.shape) * by, v[of], lost * STEPS_PER_FLUSH, rng)
+            o[at] = _sum(p + rng.uniform(-1, 1, p.shape) * by, v[of], lost * recipe.steps_per_flush, rng)
             l = p.sum(axis=1, keepdims=True)
             o[at] /= np.where(l == 0, 1, l)
     return o

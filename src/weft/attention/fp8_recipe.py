@@ -14,7 +14,7 @@ import numpy as np
 from .dtypes import Array, numpy_dtype, rounded
 from .e4m3 import E4M3PerBlock, E4M3PerChannel, SmoothedE4M3PerBlock, SmoothedKeys, e4m3_values, lse_shift
 from .errors import ContractError
-from .fp8_tensor_core import FRACTION_BITS, STEP, fp8_matmul
+from .fp8_tensor_core import FRACTION_BITS, STEP, STEPS, fp8_matmul
 from .quantise import Quantised
 from .reference import default_scale, shape_of
 from .shapes import Shape
@@ -22,9 +22,6 @@ from .shapes import Shape
 P_SCALE = np.float32(2.0**8)
 FLUSH_KEYS = 64
 LOG2_E, LN_2 = np.float32(1.44269504), np.float32(0.693147181)
-STEPS_PER_FLUSH = FLUSH_KEYS // STEP
-LOST_PER_STEP = (STEP + 1) * 2.0**-FRACTION_BITS
-"""The largest loss by truncation in a step, relative to its largest term: one unit of each term."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +35,26 @@ class Recipe:
     flush: bool = True
     """Whether the tensor core's sum is added to an fp32 sum every 64 keys, or continues over all keys."""
     smooth: bool = True
+    products: int = STEP
+    """The products that the tensor core adds in a fused step: 16 in Ada's mma, 32 in Hopper's wgmma."""
     out_dtype: str = "f16"
 
     def __post_init__(self) -> None:
         numpy_dtype(self.out_dtype)
         if self.block_m < 1 or self.block_n < 1 or self.block_n % FLUSH_KEYS:
             raise ContractError(f"block_n is a multiple of {FLUSH_KEYS} keys, not {self.block_n}; block_m at least 1")
+        if self.products not in STEPS:
+            raise ContractError(f"a tensor core adds {STEPS[0]} or {STEPS[1]} products at once, not {self.products}")
+
+    @property
+    def lost_per_step(self) -> float:
+        """The largest loss by truncation in a step, relative to its largest term: one unit of each term."""
+        return (self.products + 1) * 2.0**-FRACTION_BITS
+
+    @property
+    def steps_per_flush(self) -> int:
+        """Return the number of steps between two additions in fp32."""
+        return FLUSH_KEYS // self.products
 
 
 @dataclass(frozen=True)
@@ -148,7 +159,7 @@ class RecipeRun:
         """Return the tensor core's product of (b, h, …) operands."""
         flat = [x.reshape(-1, *x.shape[2:]) for x in (a, b)]
         given = None if c is None else c.reshape(-1, *c.shape[2:])
-        return fp8_matmul(flat[0], flat[1], given).reshape(*a.shape[:3], b.shape[3])
+        return fp8_matmul(flat[0], flat[1], given, step=self.recipe.products).reshape(*a.shape[:3], b.shape[3])
 
     def exp2(self, x: Array) -> Array:
         """Return ex2.approx.ftz of x."""
@@ -199,7 +210,7 @@ class RecipeRun:
             codes = self.p_values(p)
             u = self.accumulate(self.rescaled(u, rescale), codes, v[:, :, keys])
             open_steps = _open_steps(p, s, shift)
-            loose = loose * rescale + _borderline(open_steps, p)
+            loose = loose * rescale + _borderline(open_steps, p, self.recipe)
             yield RecipeTile(keys, scores, s, m, codes, l, u, open_steps, loose)
 
     def follow(self) -> Followed:
@@ -223,8 +234,8 @@ def _open_steps(p: Array, s: Array, shift: Array) -> Array:
     return rounded(scaled * (1 + window), "e4m3") - rounded(scaled * (1 - window), "e4m3")
 
 
-def _borderline(open_steps: Array, p: Array) -> Array:
+def _borderline(open_steps: Array, p: Array, recipe: Recipe) -> Array:
     """Return the sum of a row's open steps, plus the other truncations that a changed weight may cause in its tile."""
     steps = open_steps.sum(axis=-1, dtype=np.float64)
-    tile_steps = p.shape[3] // STEP + 1
-    return np.asarray(steps + (steps > 0) * tile_steps * LOST_PER_STEP * (p * P_SCALE).max(axis=-1))
+    tile_steps = p.shape[3] // recipe.products + 1
+    return np.asarray(steps + (steps > 0) * tile_steps * recipe.lost_per_step * (p * P_SCALE).max(axis=-1))

@@ -1,9 +1,10 @@
-"""The arithmetic of Ada's (sm_89) FP8 tensor core in NumPy: m16n8k32 on E4M3 with an f32 accumulator.
+"""The arithmetic of FP8 tensor cores in NumPy: E4M3 with an f32 accumulator, by Ada's mma or by Hopper's wgmma.
 
-Two fused steps of 16 products each. A step aligns the accumulator and its exact products to the largest exponent E
-among them, truncates each toward zero at 2^(E - 13), adds exactly, and keeps 13 fraction bits of the sum, again
-truncated. A product's exponent is the sum of its factors', so its significand is in [1, 4); a denormal keeps its
-format's smallest exponent. tests/attention compare this with the virtual GPU's own definition bit for bit.
+An instruction has a k of 32: two fused steps of 16 products each on Ada (sm_89), one step of 32 on Hopper. A step
+aligns the accumulator and its exact products to the largest exponent E among them, truncates each toward zero at
+2^(E - 13), adds exactly, and keeps 13 fraction bits of the sum, again truncated. A product's exponent is the sum of its
+factors', so its significand is in [1, 4); a denormal keeps its format's smallest exponent. tests/attention compare this
+with the virtual GPU's own definition bit for bit.
 """
 
 import numpy as np
@@ -12,7 +13,9 @@ from .dtypes import Array
 from .errors import ContractError
 
 STEP = 16
-"""The number of products in a fused step."""
+"""The number of products in a fused step of Ada."""
+STEPS = (STEP, 32)
+"""That of Ada and that of Hopper's wgmma."""
 FRACTION_BITS = 13
 _DROPPED = 23 - FRACTION_BITS
 _LEAST_EXPONENT = -6
@@ -22,8 +25,8 @@ _AT_ONCE = 1 << 16
 """Elements of the result computed together, so that they stay in the cache."""
 
 
-def fp8_matmul(a: Array, b: Array, c: Array | None = None) -> Array:
-    """Return c + a·b in float32, for E4M3 values in a (n, m, k) and b (n, k, columns), k in increasing steps of 16."""
+def fp8_matmul(a: Array, b: Array, c: Array | None = None, *, step: int = STEP) -> Array:
+    """Return c + a·b in float32, for E4M3 values in a (n, m, k) and b (n, k, columns), k in increasing steps."""
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
         raise ContractError(f"cannot multiply {a.shape} by {b.shape}")
     count, rows, inner = a.shape
@@ -36,8 +39,8 @@ def fp8_matmul(a: Array, b: Array, c: Array | None = None) -> Array:
         for row in range(0, rows, rows_at_once):
             left, here = slice(head, head + heads_at_once), slice(row, row + rows_at_once)
             part = result[left, here]
-            for first in range(0, inner, STEP):
-                k = slice(first, first + STEP)
+            for first in range(0, inner, step):
+                k = slice(first, first + step)
                 part = _fused_step((a[left, here, k], powers_a[left, here, k]), (b[left, k], powers_b[left, k]), part)
             result[left, here] = part
     return result

@@ -18,12 +18,15 @@ def list_all(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     shapes = {name: [s.b, s.hq, s.hkv, s.sq, s.skv, s.d] for name, s in SHAPES.items()}
     tasks = {name: task.what for name, task in TASKS.items()}
     if as_json:
-        rungs = {name: {"task": rung.task, "idea": rung.idea, "dtypes": rung.dtypes} for name, rung in RUNGS.items()}
+        rungs = {
+            name: {"task": rung.task, "also": rung.also, "idea": rung.idea, "dtypes": rung.dtypes}
+            for name, rung in RUNGS.items()
+        }
         print(json.dumps({"rungs": rungs, "shapes": shapes, "regimes": list(REGIMES), "tasks": tasks}, indent=2))
         return 0
     print_table(
         ["rung", "task", "types", "idea"],
-        [[name, rung.task, " ".join(rung.dtypes), rung.idea] for name, rung in RUNGS.items()],
+        [[name, " ".join((rung.task, *rung.also)), " ".join(rung.dtypes), rung.idea] for name, rung in RUNGS.items()],
     )
     print_table(["task", "what"], [[name, what] for name, what in tasks.items()])
     print_table(

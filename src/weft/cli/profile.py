@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.core.chips import Chip, chips
+from weft.core.chips import DEFAULT_GPU, Chip, chip_of, chips, choose_gpu
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import KernelFile
@@ -34,7 +34,9 @@ def profile(
     targets: Annotated[
         list[str] | None, typer.Argument(help="Files with launch lines, or rungs; several are compared.")
     ] = None,
-    gpu: Annotated[str, typer.Option(help=f"The modelled GPU: {', '.join(chips())}.")] = "l4",
+    gpu: Annotated[
+        str, typer.Option(help=f"The modelled GPU: {', '.join(chips())} (default: the file's, else {DEFAULT_GPU}).")
+    ] = "",
     shape: Annotated[str, typer.Option(help="A named shape of `weft list` (a rung's default: mission).")] = "",
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
@@ -72,16 +74,17 @@ def profile(
         require_matplotlib()
     if (targets or [])[1:] and (png or ncu):
         raise UsageError("--png draws one kernel" if png else "--ncu compares one kernel")
-    chip = find_chip(gpu)
     asked = read_list(metrics) if metrics else ()
-    check_list(asked, chip.architecture.capability)
+    check_list(asked, find_chip(choose_gpu(gpu)).architecture.capability)
     if not targets:
-        return _names_only(asked, chip)
+        return _names_only(asked, find_chip(choose_gpu(gpu)))
     measured = read_report(ncu) if ncu is not None else ()
     found = []
     for target in targets:
         with draft_shown(target):
-            kernel = _load(target, chip, macros(define), include or [], compiler)
+            kernel = _load(target, gpu, macros(define), include or [], compiler)
+        chip = chip_of(kernel.gpu)
+        check_list(asked, chip.architecture.capability)
         say_host_code(kernel)
         chosen = {**shape_sizes(kernel, shape, target), **sizes(size)}
         with waiting(f"profiling {target}"):
@@ -127,11 +130,17 @@ def _names_only(asked: tuple[str, ...], chip: Chip) -> int:
     return 0
 
 
-def _load(target: str, chip: Chip, defines: dict[str, str], include_dirs: list[str], compiler: Compiler) -> KernelFile:
+def _load(target: str, gpu: str, defines: dict[str, str], include_dirs: list[str], compiler: Compiler) -> KernelFile:
     if target not in RUNGS and not Path(target).is_file():
         raise UsageError(not_a_kernel(target))
     path = RUNGS[target].path if target in RUNGS else Path(target)
-    return load(path, gpu=chip.name, defines=defines, include_dirs=include_dirs, compiler=compiler.value)
+    return load(
+        path,
+        gpu=find_chip(gpu).name if gpu else "",
+        defines=defines,
+        include_dirs=include_dirs,
+        compiler=compiler.value,
+    )
 
 
 def _baseline(file: Path, profiles: tuple[KernelProfile, ...], *, update: bool, as_json: bool) -> int:

@@ -162,6 +162,12 @@ _ROWS = (
         "let every thread arrive once and then wait once in each phase",
     ),
     FindingCode(
+        "S316",
+        "peer not started",
+        "racecheck",
+        "let every CTA of the cluster wait for the others, by cluster.sync(), before the first access to one of them",
+    ),
+    FindingCode(
         "X401",
         "trap",
         "kernel",

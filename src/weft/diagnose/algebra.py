@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .tags import MIXED, NONE, PASSING, Flag, Kind, Sizes, Tags, among, full
 
 Rule = Callable[["Algebra", Tags, Tags], Tags]
-_BASE = 16
+_BASE = 32
 
 
 class Algebra:
@@ -22,19 +22,19 @@ class Algebra:
 
     def product(self, a: Tags, b: Tags) -> Tags:
         """Return the tags of a · b."""
-        return self._by_pair(a, b, PRODUCTS)
+        return self.by_pair(a, b, PRODUCTS)
 
     def total(self, a: Tags, b: Tags, *, minus: bool = False) -> Tags:
         """Return the tags of a + b, or a - b."""
-        return self._by_pair(a, b, DIFFERENCES if minus else SUMS)
+        return self.by_pair(a, b, DIFFERENCES if minus else SUMS)
 
     def largest(self, a: Tags, b: Tags) -> Tags:
         """Return the tags of max(a, b)."""
-        return self._by_pair(a, b, MAXIMA)
+        return self.by_pair(a, b, MAXIMA)
 
     def clamped(self, a: Tags, b: Tags) -> Tags:
         """Return the tags of min(a, b)."""
-        return self._by_pair(a, b, MINIMA)
+        return self.by_pair(a, b, MINIMA)
 
     def chosen(self, a: Tags, b: Tags, first: npt.NDArray[np.bool_]) -> Tags:
         """Return the tags of `first ? a : b`. A score replaced by a constant stays a score: that is a mask."""
@@ -50,7 +50,7 @@ class Algebra:
 
     def exponential(self, a: Tags) -> Tags:
         """Return the tags of 2 to the power of a."""
-        out = _as(a, Kind.MIX)
+        out = as_kind(a, Kind.MIX)
         weight = ((a["kind"] == Kind.X) & (a["col"] != NONE)) | (a["kind"] == Kind.S)
         rescale = ((a["kind"] == Kind.X) & (a["col"] == NONE)) | (a["kind"] == Kind.M)
         out["kind"][weight], out["kind"][rescale] = Kind.P, Kind.R
@@ -69,7 +69,8 @@ class Algebra:
         """Return the tags of log2 a."""
         return _mapped(a, {Kind.L: Kind.LOG_L, Kind.CONST: Kind.CONST})
 
-    def _by_pair(self, a: Tags, b: Tags, rules: Mapping[int, Rule]) -> Tags:
+    def by_pair(self, a: Tags, b: Tags, rules: Mapping[int, Rule]) -> Tags:
+        """Return the result of each lane's rule."""
         pairs = a["kind"].astype(np.int64) * _BASE + b["kind"]
         first = int(pairs[0])
         if (pairs == first).all():
@@ -81,21 +82,22 @@ class Algebra:
         return out
 
 
-def _as(a: Tags, kind: Kind) -> Tags:
+def as_kind(a: Tags, kind: Kind) -> Tags:
+    """Return the tags with another kind."""
     out = a.copy()
     out["kind"] = kind
     return out
 
 
 def _mapped(a: Tags, kinds: Mapping[Kind, Kind]) -> Tags:
-    out = _as(a, Kind.MIX)
+    out = as_kind(a, Kind.MIX)
     for old, new in kinds.items():
         out["kind"][a["kind"] == old] = new
     return out
 
 
 def _unknown(algebra: Algebra, a: Tags, b: Tags) -> Tags:
-    out = _as(a, Kind.MIX)
+    out = as_kind(a, Kind.MIX)
     out["flags"] |= b["flags"]
     out["row"], out["col"], out["terms"] = MIXED, MIXED, 0
     return out
@@ -109,19 +111,19 @@ def _second(algebra: Algebra, a: Tags, b: Tags) -> Tags:
     return b.copy()
 
 
-def _into(kind: Kind, *, flag: int = 0) -> Rule:
+def into(kind: Kind, *, flag: int = 0) -> Rule:
     """Return a rule: a with b's flags, as `kind`; rows must agree."""
 
     def rule(algebra: Algebra, a: Tags, b: Tags) -> Tags:
-        out = _as(a, kind)
+        out = as_kind(a, kind)
         out["flags"] |= b["flags"] | np.int64(flag)
-        _same(out, a, b, "row", Flag.ROWS)
+        require_same(out, a, b, "row", Flag.ROWS)
         return out
 
     return rule
 
 
-def _same(out: Tags, a: Tags, b: Tags, field: str, flag: Flag) -> None:
+def require_same(out: Tags, a: Tags, b: Tags, field: str, flag: Flag) -> None:
     """Clear `field` and set `flag` in the result where a and b differ in `field`."""
     differ = (a[field] != b[field]) & (a[field] != NONE) & (b[field] != NONE)
     if differ.any():
@@ -131,14 +133,14 @@ def _same(out: Tags, a: Tags, b: Tags, field: str, flag: Flag) -> None:
 
 def _element(algebra: Algebra, a: Tags, b: Tags) -> Tags:
     """Combine two values of the same input: the same element stays it, other sums have no meaning here."""
-    out = _into(Kind(int(a["kind"][0])))(algebra, a, b)
+    out = into(Kind(int(a["kind"][0])))(algebra, a, b)
     out["flags"] = a["flags"] | b["flags"]
     out["col"][a["col"] != b["col"]] = MIXED
     return out
 
 
 def _term_of_score(algebra: Algebra, q: Tags, k: Tags) -> Tags:
-    out = _as(q, Kind.S)
+    out = as_kind(q, Kind.S)
     out["flags"] |= k["flags"]
     out["col"] = k["row"]
     out["flags"][(q["col"] != k["col"]) | (q["col"] < 0)] |= Flag.INNER
@@ -148,7 +150,7 @@ def _term_of_score(algebra: Algebra, q: Tags, k: Tags) -> Tags:
 
 
 def _term_of_u(algebra: Algebra, v: Tags, p: Tags) -> Tags:
-    out = _as(p, Kind.U)
+    out = as_kind(p, Kind.U)
     out["flags"] |= v["flags"]
     out["flags"] &= ~np.int64(PASSING)
     out["flags"][(p["col"] >= 0) & (p["col"] != v["row"])] |= Flag.KEY
@@ -160,37 +162,38 @@ def _term_of_u(algebra: Algebra, v: Tags, p: Tags) -> Tags:
 
 
 def _scores(algebra: Algebra, a: Tags, b: Tags) -> Tags:
-    out = _into(Kind.S)(algebra, a, b)
-    _same(out, a, b, "col", Flag.KEYS)
+    out = into(Kind.S)(algebra, a, b)
+    require_same(out, a, b, "col", Flag.KEYS)
     out["terms"] |= b["terms"]
     whole = full(a["terms"], algebra.sizes.shape.d) & full(b["terms"], algebra.sizes.shape.d)
     negated = whole & (a["col"] != b["col"])  # a score plus the negative of another: the other is a maximum
     if negated.any():
-        out[negated] = _exponent(algebra, a[negated], b[negated])
+        out[negated] = exponent_of(algebra, a[negated], b[negated])
     return out
 
 
-def _exponent(algebra: Algebra, s: Tags, m: Tags) -> Tags:
-    out = _into(Kind.X)(algebra, s, m)
+def exponent_of(algebra: Algebra, s: Tags, m: Tags) -> Tags:
+    """Return the tags of a score minus what is subtracted from all scores of its row."""
+    out = into(Kind.X)(algebra, s, m)
     out["flags"] &= ~np.int64(Flag.MASKED)
     out["terms"], out["factor"] = m["terms"], 1.0
     return out
 
 
 def _rescale_exponent(algebra: Algebra, a: Tags, b: Tags) -> Tags:
-    out = _into(Kind.X)(algebra, a, b)
+    out = into(Kind.X)(algebra, a, b)
     out["col"], out["source"] = NONE, 0
     return out
 
 
 def _minus_maximum(algebra: Algebra, a: Tags, m: Tags) -> Tags:
-    out = _as(m, Kind.X)
+    out = as_kind(m, Kind.X)
     out["col"], out["source"] = NONE, 0
     return out
 
 
 def _exponents(algebra: Algebra, a: Tags, b: Tags) -> Tags:
-    out = _into(Kind.X)(algebra, a, b)
+    out = into(Kind.X)(algebra, a, b)
     without = a["col"] == NONE
     out["col"][without], out["source"][without] = b["col"][without], b["source"][without]
     # An accurate exponential splits x · log2(e) into parts and adds what their rounding lost.
@@ -207,11 +210,11 @@ def _gather(kind: Kind) -> Rule:
     """Return a rule for sums and maxima over keys."""
 
     def rule(algebra: Algebra, a: Tags, b: Tags) -> Tags:
-        out = _into(kind)(algebra, a, b)
+        out = into(kind)(algebra, a, b)
         out["flags"] &= ~np.int64(PASSING)
         one, other = _keyed(algebra, a), _keyed(algebra, b)
         if kind in (Kind.U, Kind.O):
-            _same(out, a, b, "col", Flag.COLUMNS)
+            require_same(out, a, b, "col", Flag.COLUMNS)
         else:
             out["col"], out["source"] = NONE, 0
         if kind != Kind.M:
@@ -223,21 +226,21 @@ def _gather(kind: Kind) -> Rule:
 
 
 def _start_of_l(algebra: Algebra, p: Tags, r: Tags) -> Tags:
-    out = _into(Kind.L)(algebra, p, r)
+    out = into(Kind.L)(algebra, p, r)
     out["terms"] = algebra.sizes.key_bit(p["col"])
     out["col"], out["source"] = NONE, 0
     return out
 
 
 def _start_of_m(algebra: Algebra, a: Tags, s: Tags) -> Tags:
-    out = _as(s, Kind.M)
+    out = as_kind(s, Kind.M)
     out["flags"] &= ~np.int64(PASSING)
     out["terms"] = algebra.sizes.key_bit(s["col"])
     out["col"], out["source"] = NONE, 0
     return out
 
 
-def _table(rules: Mapping[tuple[Kind, Kind], Rule]) -> dict[int, Rule]:
+def table_of(rules: Mapping[tuple[Kind, Kind], Rule]) -> dict[int, Rule]:
     """Return the table with both orders of every pair; a constant does not change the other; MIX stays MIX."""
     table: dict[int, Rule] = {}
     for kind in Kind:
@@ -254,60 +257,60 @@ def _swapped(rule: Rule) -> Rule:
 
 
 K = Kind
-PRODUCTS = _table(
+PRODUCTS = table_of(
     {
         (K.Q, K.K): _term_of_score,
         **{(kind, kind): _element for kind in (K.Q, K.K, K.V)},
         **{(K.V, kind): _term_of_u for kind in (K.P, K.R, K.S)},
-        (K.S, K.S): _into(K.S),
-        **{(K.P, kind): _into(K.P) for kind in (K.S, K.M, K.X, K.P, K.R, K.INVERSE_L)},
-        (K.X, K.X): _into(K.X),
-        **{(K.R, kind): _into(K.R) for kind in (K.M, K.X, K.R)},
-        **{(K.L, kind): _into(K.L) for kind in (K.R, K.P, K.L)},
-        (K.INVERSE_L, K.R): _into(K.INVERSE_L),
-        **{(K.U, kind): _into(K.U) for kind in (K.R, K.P)},
-        (K.U, K.L): _into(K.U, flag=Flag.TIMES_L),
-        (K.L, K.INVERSE_L): _into(K.R),
-        (K.U, K.INVERSE_L): _into(K.O),
-        **{(K.O, kind): _into(K.U) for kind in (K.R, K.L)},
-        **{(K.LOG_L, kind): _into(K.LOG_L) for kind in (K.L, K.LOG_L)},
+        (K.S, K.S): into(K.S),
+        **{(K.P, kind): into(K.P) for kind in (K.S, K.M, K.X, K.P, K.R, K.INVERSE_L)},
+        (K.X, K.X): into(K.X),
+        **{(K.R, kind): into(K.R) for kind in (K.M, K.X, K.R)},
+        **{(K.L, kind): into(K.L) for kind in (K.R, K.P, K.L)},
+        (K.INVERSE_L, K.R): into(K.INVERSE_L),
+        **{(K.U, kind): into(K.U) for kind in (K.R, K.P)},
+        (K.U, K.L): into(K.U, flag=Flag.TIMES_L),
+        (K.L, K.INVERSE_L): into(K.R),
+        (K.U, K.INVERSE_L): into(K.O),
+        **{(K.O, kind): into(K.U) for kind in (K.R, K.L)},
+        **{(K.LOG_L, kind): into(K.LOG_L) for kind in (K.L, K.LOG_L)},
     }
 )
-SUMS = _table(
+SUMS = table_of(
     {
         **{(kind, kind): _element for kind in (K.Q, K.K, K.V)},
         # A constant times K, V or a rescale in a sum is a zero of padding or the starting value.
         **{(K.S, kind): _first for kind in (K.Q, K.K)},
         **{(K.U, kind): _first for kind in (K.V, K.R)},
         (K.S, K.S): _scores,
-        (K.S, K.M): _exponent,
+        (K.S, K.M): exponent_of,
         (K.M, K.M): _rescale_exponent,
-        **{(K.X, kind): _into(K.X) for kind in (K.S, K.M)},
+        **{(K.X, kind): into(K.X) for kind in (K.S, K.M)},
         (K.X, K.X): _exponents,
         (K.P, K.P): _gather(K.L),
         (K.P, K.R): _start_of_l,
         (K.L, K.P): _gather(K.L),
         (K.L, K.L): _gather(K.L),
         (K.L, K.R): _first,
-        (K.R, K.R): _into(K.R),
+        (K.R, K.R): into(K.R),
         (K.U, K.U): _gather(K.U),
         (K.O, K.O): _gather(K.O),
-        **{(K.LOG_L, kind): _into(K.LOG_L) for kind in (K.L, K.LOG_L)},
-        **{(K.M, kind): _into(K.LSE) for kind in (K.L, K.LOG_L)},
-        (K.LSE, K.LSE): _into(K.LSE),
+        **{(K.LOG_L, kind): into(K.LOG_L) for kind in (K.L, K.LOG_L)},
+        **{(K.M, kind): into(K.LSE) for kind in (K.L, K.LOG_L)},
+        (K.LSE, K.LSE): into(K.LSE),
     }
 )
 DIFFERENCES = {
     **SUMS,
-    _BASE * K.S + K.S: _exponent,
+    _BASE * K.S + K.S: exponent_of,
     _BASE * K.CONST + K.M: _minus_maximum,
 }
-MAXIMA = _table(
+MAXIMA = table_of(
     {
         (K.CONST, K.S): _start_of_m,
         **{(K.S, kind): _gather(K.M) for kind in (K.S, K.M)},
         (K.M, K.M): _gather(K.M),
-        **{(kind, kind): _into(kind) for kind in (K.X, K.P, K.R, K.L, K.U)},
+        **{(kind, kind): into(kind) for kind in (K.X, K.P, K.R, K.L, K.U)},
     }
 )
-MINIMA = _table({})
+MINIMA = table_of({})

@@ -110,7 +110,9 @@ def _show_exponent(p: Provenance, a: tuple[Tags, Numbers], b: tuple[Tags, Number
     """Record S and m on the board where m is subtracted from S. Of two scores the second is the maximum."""
     made = (result["kind"] == Kind.X) & (result["col"] != NONE)
     for (s, score), (m, negated) in ((a, b), (b, a)):
-        lanes = made & (s["kind"] == Kind.S) & ((m["kind"] == Kind.M) | ((m["kind"] == Kind.S) & (s is a[0])))
+        lanes = (
+            made & (s["kind"] == Kind.S) & (among(m["kind"], Kind.M, Kind.LSE) | ((m["kind"] == Kind.S) & (s is a[0])))
+        )
         if lanes.any():
             p.acts.subtracted(where.event)
             p.board.exponent(s[lanes], score[lanes], m[lanes], -negated[lanes], where.only(lanes))

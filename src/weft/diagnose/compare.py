@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 CONSUMER = {"q": "scores", "k": "scores", "products": "scores", "v": "u", "scores": "masked", "masked": "p"}
 """A stage that differs while the stage computed from it is right is only stored in another form: no error."""
-BY_KEY = ("products", "scores", "masked", "p")
+BY_KEY = ("products", "scores", "masked", "p", "dp", "ds")
 """Stages whose last axis is the keys of the tile."""
 NO_WEIGHT = 80.0
 """exp of a score this far below the row's maximum is 0: a kernel may mask with any such number."""

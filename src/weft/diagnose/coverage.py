@@ -9,12 +9,14 @@ from weft.tasks.attention_problem import AttentionProblem
 
 from .compare import BY_KEY, Compared, Mask, order
 from .ranges import ranges
-from .taps import TAPPED, Key
+from .taps import TAPPED, Key, Maker, Taps
 
 CHAIN = ("k", "products", "scores", "masked", "m", "p", "l", "u")
 """Each is computed from those before it, except that U is not computed from l."""
 CARRIED = ("m", "l", "u")
 """The stages that are carried from tile to tile."""
+COMPUTED = ("products", "l", "u")
+"""The stages that are observed where they are computed; the others where they are used."""
 ENOUGH = 0.5
 """The share of a stage's visible elements that must be seen for it to count as observed."""
 
@@ -54,6 +56,23 @@ class Coverage:
                 return key
         return None
 
+    def right_makers(self, taps: Taps) -> frozenset[Maker]:
+        """Return the instructions that made values of right stages, and none of a wrong one.
+
+        A loop may be unrolled: copies of an instruction count as one. Every element of a right stage must be observed:
+        a loop that leaves out a column makes the others right.
+        """
+        made: dict[bool, set[int]] = {True: set(), False: set()}
+        for each in self.compared:
+            right = not each.wrong.any() and not each.partial and self._is_seen(each.key, share=1.0)
+            for makers in (each.tap.made, *((each.tap.event,) if each.key[0] in COMPUTED else ())):
+                made[right] |= set(np.unique(makers[each.tap.observed & (makers != 0)]).tolist())
+        known = {
+            right: {Maker.of(taps.events[at].place, taps.events[at].opcode) for at in found}
+            for right, found in made.items()
+        }
+        return frozenset(known[True] - known[False])
+
     def _by_key(self) -> dict[Key, Compared]:
         return {each.key: each for each in self.compared}
 
@@ -67,7 +86,7 @@ class Coverage:
         shape = self.problem.workload.shape
         return np.ones(shape.lse, bool) if q is None else np.asarray(q.tap.observed.any(axis=-1))
 
-    def _is_seen(self, key: Key) -> bool:
+    def _is_seen(self, key: Key, share: float = ENOUGH) -> bool:
         """Whether enough of a stage's elements visible to these rows was observed; true if there are none."""
         stage, tile = key
         rows = self._rows()
@@ -88,7 +107,7 @@ class Coverage:
         found = self._by_key().get(key)
         if found is None:
             return False
-        return bool(found.tap.observed[needed].mean() >= ENOUGH)
+        return bool(found.tap.observed[needed].mean() >= share)
 
     def _is_cleared(self, stage: str, tile: int) -> bool:
         """Whether a stage computed from this one was observed in these rows and is right.

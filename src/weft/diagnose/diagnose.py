@@ -30,10 +30,12 @@ from weft.judge.verdict import Verdict
 from weft.repair.repair import find_repairs
 from weft.repair.source_fix import find_source_fix
 from weft.repair.source_trials import find_in_source
+from weft.repair.triton_repair import find_triton_repairs
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.declared import algorithms_of
 from weft.tasks.task import Declared, Workload
 
+from .backward_stages import with_backward_stages
 from .compare import Mask, compare_stages, first_wrong, output_wrong
 from .conclusion import place_of
 from .coverage import Coverage
@@ -114,7 +116,8 @@ def _repaired(diagnosis: Diagnosis, supports: Supports, choice: Choice, progress
     tested = {each: draw(each) for each in (*shown, *_wider(shown[0], supports))}
     named = [at.line for at in (*inlining_chain(place), *diagnosis.strayed, *diagnosis.origins)]
     suspected = tuple(dict.fromkeys((*named, *slice_lines(case, place))))
-    found = find_repairs(case.candidate, case.task, tuple(tested.values()), suspected, progress)
+    repair = find_triton_repairs if case.candidate.kernel.source.is_triton else find_repairs
+    found = repair(case.candidate, case.task, tuple(tested.values()), suspected, progress)
     found = found or find_in_source(case.candidate, case.task, tuple(tested), suspected, progress)
     if case.kernel is None or not found:
         return diagnosis
@@ -156,6 +159,7 @@ def diagnose_workload(
 def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
     """Return the diagnosis of a case with only a verdict: run it, record it, and conclude."""
     coverage: Coverage | None = None
+    right: tuple[str, ...] = ()
     if case.verdict.status in RAN:
         progress(f"running {case.verdict.workload}")
         case = _with_run(case)
@@ -166,18 +170,23 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
             case, coverage = _with_stages(case, case.attention)
         elif case.recipe is not None:
             case, coverage = with_recipe_stages(case, case.recipe)
+        elif case.backward is not None:
+            case, right = with_backward_stages(case, case.backward)
     if not case.verdict.passed:
         case = with_functions(case)
     causes, others = split_findings(case.findings, case.divergence, case.taps)
     progress("looking for known mistakes")
     # The output of a kernel that does not end is incomplete: what is wrong with it says nothing about the mistake.
-    answers = [recognise(case) for recognise in SIGNATURES] if not never_ends else []
+    # Those that look at a stage know the stages of the forward pass.
+    looked_at = replace(case, divergence=None) if case.backward is not None else case
+    answers = [recognise(looked_at) for recognise in SIGNATURES] if not never_ends else []
     signatures = sorted((answer for answer in answers if answer), key=lambda answer: -answer.rank)
-    seen = case.taps.observed if case.taps is not None else ()
-    not_observed = tuple(stage for stage in (TAPPED if seen else case.task.stages) if stage not in seen)
+    seen = case.taps.observed if case.taps is not None else case.stages_seen
+    stages = TAPPED if seen and case.taps is not None else case.task.stages
+    not_observed = tuple(stage for stage in stages if stage not in seen)
     diagnosis = Diagnosis(
         case,
-        proven_right=coverage.proven_right() if coverage is not None else (),
+        proven_right=coverage.proven_right() if coverage is not None else right,
         not_observed=not_observed,
         not_observed_because=_why_unseen(case, never_ends=never_ends) if not_observed else "",
         causes=causes,
@@ -200,9 +209,9 @@ def _why_unseen(case: Case, *, never_ends: bool) -> str:
         return "the kernel does not end, so there is no complete run to record"
     if case.verdict.passed:
         return "the kernel passed, so it was not recorded"
-    if case.taps is None:
+    if case.taps is None and not case.stages_seen:
         return f"this workload of {case.task.name} has no stages to compare with"
-    if case.taps.cut_short:
+    if case.taps is not None and case.taps.cut_short:
         return "the recording reached its limit before the kernel ended"
     if case.lost is not None:
         return f"values could not be followed from {name_of(case.lost)} on"
@@ -298,7 +307,8 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
     compared = compare_stages(problem, taps, algorithm, stages)
     found = first_wrong(compared)
     coverage = Coverage(problem, algorithm, compared, found)
-    case = replace(case, taps=taps, algorithm=algorithm, expected=stages, lost=coverage.lost_at())
+    case = replace(case, taps=taps, algorithm=algorithm, expected=stages)
+    case = replace(case, lost=coverage.lost_at(), made_right=coverage.right_makers(taps))
     if found is None:
         return _with_output(case, problem, kernel, wrong), coverage
     worked = Worked(problem, algorithm, stages)

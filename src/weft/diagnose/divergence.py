@@ -17,7 +17,7 @@ from .worked import Worked
 
 def divergence_of(found: Compared, taps: Taps, kernel: KernelFile, worked: Worked) -> Divergence:
     """Return the divergence of an observed stage."""
-    index = _first(found.wrong)
+    index = first_index(found.wrong)
     used = own_site(taps.site(found.tap, index), kernel)
     site = own_site(taps.maker(found.tap, index), kernel) or used
     seen = found.tap.observed, found.tap.values
@@ -36,7 +36,7 @@ def _divergence(
 ) -> Divergence:
     stage, tile = key
     (observed, actual), (expected, tolerance) = seen, should
-    index = _first(wrong)
+    index = first_index(wrong)
     keys = worked.keys(tile)
     where = np.nonzero(wrong)
     rows, columns = where[2], where[3] if wrong.ndim == 4 else None
@@ -46,7 +46,7 @@ def _divergence(
         keys=keys,
         index=index,
         site=site,
-        heads=_heads(where[0], where[1]),
+        heads=heads_of(where[0], where[1]),
         rows=ranges(rows + keys.start if stage in ("k", "v") else rows),
         columns="" if columns is None else ranges(columns + keys.start if stage in BY_KEY else columns),
         share=float(wrong.sum() / observed.sum()),
@@ -59,11 +59,13 @@ def _divergence(
     )
 
 
-def _first(wrong: Mask) -> tuple[int, ...]:
+def first_index(wrong: Mask) -> tuple[int, ...]:
+    """Return the index of the first wrong element."""
     return tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
 
 
-def _heads(batches: Array, heads: Array) -> str:
+def heads_of(batches: Array, heads: Array) -> str:
+    """Return (batch, head) pairs as readable ranges."""
     pairs: dict[int, set[int]] = {}
     for batch, head in zip(batches.tolist(), heads.tolist(), strict=True):
         pairs.setdefault(batch, set()).add(head)

@@ -1,8 +1,8 @@
 """Lines that a given line depends on: indices, bounds and constants, nearest first.
 
 They are found in the compiled kernel: backwards through registers, from a load of shared memory to the stores of the
-same kind of values, and to the conditions of branches. Floating-point lines in between are not listed: they compute
-stages, which are compared with the reference one by one.
+same kind of values, and to the conditions of branches. The way back ends at stages that were observed to be right.
+Where a stage was lost, floating-point lines are not listed: they compute stages, which are compared one by one.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from weft.ptx.parse import parse
 
 from .records import Case
 from .spelling import own_place
-from .taps import Taps
+from .taps import Maker, Taps
 
 MOST = 2
 NEARBY = 3
@@ -41,11 +41,14 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
             found.append(Place(at.file, at.line))
     if len(found) == MOST:
         return tuple(found)
+    right = _made_right(case)
     for function in case.functions:
         seeds = [ins for ins in body(function) if _is_at(ins, place)]
         heads = {place.line, function_line(function)}
-        sources = Sources(function, case.taps)
-        for ins in filter(sources.is_index, sources.back(seeds)):
+        sources = Sources(function, case.taps, right)
+        for ins in sources.back(seeds):
+            if not sources.is_index(ins) and not (right and ins.facts.computes):
+                continue
             line = own_place(ins.place, kernel)
             if line is None or line.file != place.file or not 0 < line.line < place.line or line.line in heads:
                 continue
@@ -62,23 +65,32 @@ def slice_lines(case: Case, place: Place | None) -> tuple[int, ...]:
     """Return all lines of the user's file that `place` depends on, nearest first: its data, indices and conditions.
 
     Behind them come the lines on which the results of earlier launches depend, the last launch first; these alone if no
-    instruction is at `place`, as at a launch line.
+    place is known, or no instruction is there, as at a launch line.
     """
     kernel = case.kernel
-    if kernel is None or place is None:
+    if kernel is None:
         return ()
     found: dict[int, None] = {}
-    seeds_of = [[ins for ins in body(function) if _is_at(ins, place)] for function in case.functions]
+    file = place.file if place is not None else kernel.path
+    seeds_of = [
+        [ins for ins in body(function) if place is not None and _is_at(ins, place)] for function in case.functions
+    ]
     reached = not any(seeds_of)
     for function, seeds in zip(reversed(case.functions), reversed(seeds_of), strict=True):
         reached = reached or bool(seeds)
         if reached and not seeds:
             seeds = [ins for ins in body(function) if ins.facts.writes_memory and ins.space == "global"]
-        for ins in Sources(function, case.taps).back(seeds):
-            for at in inlining_chain(own_place(ins.place, kernel)):
-                if at.file == place.file and at.line > 0:
-                    found[at.line] = None
+        for right in dict.fromkeys((_made_right(case), frozenset[Maker]())):  # behind them what they are made of
+            for ins in Sources(function, case.taps, right).back(seeds):
+                for at in inlining_chain(own_place(ins.place, kernel)):
+                    if at.file == file and at.line > 0:
+                        found[at.line] = None
     return tuple(found)
+
+
+def _made_right(case: Case) -> frozenset[Maker]:
+    """Return what made right stages; nothing where a stage before the wrong one is lost."""
+    return case.made_right if case.lost is None else frozenset()
 
 
 def with_functions(case: Case) -> Case:
@@ -102,9 +114,10 @@ def function_line(function: Function) -> int:
 
 
 class Sources:
-    """The instructions that write what a kernel's instructions read."""
+    """The instructions that write what a kernel's instructions read; the way back ends at those that are `right`."""
 
-    def __init__(self, function: Function, taps: Taps | None) -> None:
+    def __init__(self, function: Function, taps: Taps | None, right: frozenset[Maker] = frozenset()) -> None:
+        self.right = right
         self.by_line = {ins.line: ins for ins in body(function)}
         self.writers: defaultdict[str, list[Instruction]] = defaultdict(list)
         for ins in self.by_line.values():
@@ -139,12 +152,19 @@ class Sources:
                     lines[made] = lines.get(made, False) or of_address or in_address
             if branches and count == _BRANCHES_AFTER:
                 lines |= {ins.line: False for ins in self.branches if ins.line not in lines}
-            fresh = sorted((line for line in lines if line not in seen and line in self.by_line), reverse=True)
+            fresh = sorted((line for line in lines if line not in seen and self.is_open(line)), reverse=True)
             step = [(self.by_line[line], lines[line]) for line in fresh]
             seen |= set(fresh)
             yield from (ins for ins, of_address in step if of_address)
             others += [ins for ins, of_address in step if not of_address]
         yield from others
+
+    def is_open(self, line: int) -> bool:
+        """Whether what a PTX line computes may be wrong."""
+        ins = self.by_line.get(line)
+        if ins is None:
+            return False
+        return ins.place is None or Maker.of(ins.place, ins.opcode) not in self.right
 
     def makers(self, ins: Instruction) -> Iterator[tuple[int, bool]]:
         """Yield the lines that compute what an instruction reads, and whether it is an address."""

@@ -12,8 +12,7 @@ import numpy as np
 
 from weft.attention.dtypes import Array, epsilon, rounded, ulp
 from weft.attention.e4m3 import E4M3PerBlock, e4m3_values
-from weft.attention.fp8_recipe import LOST_PER_STEP, P_SCALE, Followed, Recipe, RecipeRun, RecipeTile
-from weft.attention.fp8_tensor_core import STEP
+from weft.attention.fp8_recipe import P_SCALE, Followed, Recipe, RecipeRun, RecipeTile
 from weft.attention.gates import ORDER_SHARE
 from weft.tasks.recipe_problem import RecipeProblem
 
@@ -78,7 +77,8 @@ class RecipeStages:
             return magnitude * self._share(held) + 1e-30
         total = held.l.astype(np.float64) * float(P_SCALE) * self._share(held) + held.loose
         if not self.recipe.flush:  # a rescaled U with other last bits is truncated differently
-            total += held.l.astype(np.float64) * float(P_SCALE) * LOST_PER_STEP * (self.recipe.block_n // STEP)
+            lost = self.recipe.lost_per_step * (self.recipe.block_n // self.recipe.products)
+            total += held.l.astype(np.float64) * float(P_SCALE) * lost
         return np.asarray(total[..., None] * self._code_max)
 
     def _share(self, tile: RecipeTile) -> Array:

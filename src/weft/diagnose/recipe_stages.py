@@ -57,7 +57,7 @@ def with_recipe_stages(case: Case, problem: RecipeProblem) -> tuple[Case, Covera
     compared = compare_stages(problem, taps, algorithm, stages.values, stages)
     found = first_wrong(compared)
     coverage = RecipeCoverage(problem, algorithm, compared, found)
-    seen = replace(seen, taps=taps)
+    seen = replace(seen, taps=taps, made_right=coverage.right_makers(taps))
     if found is None:
         stopped = taps.at("o") is None
         return replace(seen, lost=faulting_input(case.findings, taps) if stopped else None), coverage

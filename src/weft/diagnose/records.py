@@ -16,10 +16,11 @@ from weft.ptx.module import Function
 from weft.repair.repair import Repair
 from weft.repair.source_fix import SourceFix
 from weft.tasks.attention_problem import AttentionProblem
+from weft.tasks.backward_problem import BackwardProblem
 from weft.tasks.recipe_problem import RecipeProblem
 from weft.tasks.task import Problem, Task
 
-from .taps import Key, Site, Taps
+from .taps import Key, Maker, Site, Taps
 
 
 def name_of(key: Key) -> str:
@@ -107,10 +108,14 @@ class Case:
     expected: Mapping[Key, Array] = field(default_factory=dict)
     """Every stage of `algorithm`, keyed and shaped as taps."""
     divergence: Divergence | None = None
+    made_right: frozenset[Maker] = frozenset()
+    """Instructions whose results were observed as stages, and are right."""
     lost: Key | None = None
     """The first stage and tile before the divergence that were not observed and that no later stage shows to be right:
     from there on the kernel's values could not be followed.
     """
+    stages_seen: tuple[str, ...] = ()
+    """The stages of a backward pass that were observed; those of other tasks are in `taps`."""
     lost_place: Place | None = None
     """The line that computes the observed part of that stage."""
     launches: tuple[LaunchJudgement, ...] = ()
@@ -131,6 +136,11 @@ class Case:
     def recipe(self) -> RecipeProblem | None:
         """The problem if it is one of the FP8 recipe, whose stages are codes, else None."""
         return self.problem if isinstance(self.problem, RecipeProblem) else None
+
+    @property
+    def backward(self) -> BackwardProblem | None:
+        """The problem if it is a backward pass, else None."""
+        return self.problem if isinstance(self.problem, BackwardProblem) else None
 
     @property
     def o(self) -> Array | None:

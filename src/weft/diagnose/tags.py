@@ -47,6 +47,19 @@ class Kind(IntEnum):
     LSE = 14
     MIX = 15
     """Unknown: no rule applies."""
+    DO = 16
+    """The gradient of O, an input of the backward pass, whose other inputs include O and LSE."""
+    DP = 17
+    """Σ_d dO[row, d] · V[col, d]; `terms` are the d so far."""
+    DELTA = 18
+    """Σ_d dO[row, d] · O[row, d]."""
+    E = 19
+    """dP[row, col] - delta[row]."""
+    DS = 20
+    DQ = 21
+    DK = 22
+    DV = 23
+    """Sums over keys or queries: the row is that of the gradient."""
 
 
 class Flag(IntEnum):

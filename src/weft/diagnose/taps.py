@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
-from weft.core.records import Dim3, Place, Run
+from weft.core.records import Dim3, Place, Run, inlining_chain
 
 from .acts import Act
 from .board import Disagreement
@@ -36,6 +36,19 @@ class Site:
     def __str__(self) -> str:
         where = str(self.place) if self.place else f"PTX line {self.ptx_line}"
         return f"{where} · CTA {self.cta} warp {self.warp} lane {self.lane}"
+
+
+@dataclass(frozen=True)
+class Maker:
+    """An instruction of a line of the source, with all its copies in unrolled loops."""
+
+    lines: tuple[int, ...]
+    """Its line, then those of the calls that it is inlined at."""
+    opcode: str
+
+    @classmethod
+    def of(cls, place: Place | None, opcode: str) -> "Maker":
+        return cls(tuple(at.line for at in inlining_chain(place)), opcode)
 
 
 @dataclass(frozen=True)

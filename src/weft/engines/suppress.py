@@ -5,6 +5,7 @@ tile[t] = v;  // weft: allow R103 lanes of one warp, sm_89 only
 float x = tile[t + 1];
 """
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class Sifted:
     used: frozenset[Allow]
 
 
+@functools.lru_cache(maxsize=16)
 def parse_allows(text: str, file: str) -> tuple[Allow, ...]:
     """Return the allow lines of a source text. Raises for an invalid one, which must not excuse more or less."""
     allows: list[Allow] = []

@@ -170,8 +170,8 @@ def _require_plain(exported: ExportedKernel) -> None:
     """Refuse defines for other codes or masks: the PyTorch side has sim-FP8 codes and no mask."""
     kernel = exported.kernel
     settled = kernel.numbers()
-    for name in ("CAUSAL", "ENCODING"):
-        if settled.get(name, "0") != "0":
+    for name, plain in (("CAUSAL", "0"), ("ENCODING", "0"), ("WINDOW_LEFT", "-1"), ("WINDOW_RIGHT", "-1")):
+        if settled.get(name, plain) != plain:
             raise UsageError(f"-D {name}={settled[name]}: the robust-kbench task has sim-FP8 codes and no mask")
     unknown = [name for name in kernel.defines if name not in {define.name for define in kernel.lines.defines}]
     if unknown and exported.levers:

@@ -6,16 +6,20 @@
 #           queries and iterates over the keys in tiles of BLOCK_N. The compiler decides which lane holds what, the
 #           swizzle of shared memory and the asynchronous copies; num_stages is the most tiles it has in flight.
 #           Tiles that every query sees entirely come first and need no mask; then those on the diagonal or at the end.
+#           With a window, those at its left end come before all others.
 #           The softmax works in base 2: with s = S · scale · log2(e), P = 2^(s - m), m' = max(m, max_n s).
 # History   The usual way to write attention today. D is padded to the next power of two, as tl.arange requires.
 # Levers    BLOCK_M and BLOCK_N; WARPS and STAGES are Triton's num_warps and num_stages.
 # Supports  ELEMENT half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 #           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
+#           WINDOW_LEFT, WINDOW_RIGHT: how many keys before and, if CAUSAL is 0, after the diagonal it sees; -1 all.
 #           A query that sees no key gets O = 0 and LSE = -inf.
 #
 # weft: sizes   B=1 HQ=2 HKV=1 SQ=77 SKV=77 D=64
 # weft: define  ELEMENT = "half"
 # weft: define  CAUSAL = 0
+# weft: define  WINDOW_LEFT = -1
+# weft: define  WINDOW_RIGHT = -1
 # weft: define  BLOCK_M = 64
 # weft: define  BLOCK_N = 32
 # weft: define  WARPS = 4
@@ -46,6 +50,7 @@ def attend(
     q,
     k_head,
     v_head,
+    first,
     visible,
     scale_log2,
     begin,
@@ -54,8 +59,12 @@ def attend(
     PADDED: tl.constexpr,
     BLOCK_N: tl.constexpr,
     MASKED: tl.constexpr,
+    WINDOW: tl.constexpr,
 ):
-    """Return U, m and l after the keys [begin, end); a query sees the keys below `visible`, or all if not MASKED."""
+    """Return U, m and l after the keys [begin, end).
+
+    A query sees the keys below `visible`, with a WINDOW from `first` on; all keys if not MASKED.
+    """
     columns = tl.arange(0, PADDED)
     for first_key in range(begin, end, BLOCK_N):
         keys = first_key + tl.arange(0, BLOCK_N)
@@ -65,6 +74,8 @@ def attend(
         s = tl.dot(q, k.T) * scale_log2
         if MASKED:
             s = tl.where(keys[None, :] < visible[:, None], s, -float("inf"))
+        if MASKED and WINDOW:
+            s = tl.where(keys[None, :] >= first[:, None], s, -float("inf"))
         m_new = tl.maximum(m, tl.max(s, axis=1))
         # A row that has seen no key yet: with 0 in the place of -inf every power is 2^-inf = 0, never NaN.
         safe = tl.where(m_new == -float("inf"), 0.0, m_new)
@@ -91,6 +102,8 @@ def fa_triton(
     D: tl.constexpr,
     PADDED: tl.constexpr,
     CAUSAL: tl.constexpr,
+    WINDOW_LEFT: tl.constexpr,
+    WINDOW_RIGHT: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -105,12 +118,15 @@ def fa_triton(
     rows = queries[:, None] * D + columns[None, :]
     q_tile = tl.load(q + q_head * SQ * D + rows, mask=inside, other=0.0)
 
-    # The keys that a query sees are always a prefix. The first query sees the fewest, the last one the most.
-    if CAUSAL == 0:
+    # The keys that a query sees are always a prefix, apart from the left end of a window. The first query sees the
+    # fewest, the last one the most.
+    if CAUSAL == 0 and WINDOW_RIGHT < 0:
         visible = tl.full((BLOCK_M,), 0, tl.int32) + SKV
         whole, end = SKV // BLOCK_N * BLOCK_N, SKV
     else:
         diagonal = 1 if CAUSAL == 1 else 1 + SKV - SQ
+        if CAUSAL == 0:
+            diagonal += WINDOW_RIGHT
         visible = tl.minimum(queries + diagonal, SKV)
         whole = tl.maximum(tl.minimum(first_query + diagonal, SKV), 0) // BLOCK_N * BLOCK_N
         end = tl.maximum(tl.minimum(tl.minimum(first_query + BLOCK_M, SQ) - 1 + diagonal, SKV), 0)
@@ -119,8 +135,23 @@ def fa_triton(
     m = tl.full((BLOCK_M,), -float("inf"), tl.float32)
     l = tl.zeros((BLOCK_M,), tl.float32)
     k_head, v_head, scale_log2 = k + kv_head * SKV * D, v + kv_head * SKV * D, scale * LOG2_E
-    u, m, l = attend(u, m, l, q_tile, k_head, v_head, visible, scale_log2, 0, whole, D, PADDED, BLOCK_N, False)
-    u, m, l = attend(u, m, l, q_tile, k_head, v_head, visible, scale_log2, whole, end, D, PADDED, BLOCK_N, True)
+    WINDOW: tl.constexpr = WINDOW_LEFT >= 0
+    first, middle, tail = queries, 0, whole
+    if WINDOW:
+        shift = (0 if CAUSAL == 1 else SKV - SQ) - WINDOW_LEFT
+        first = queries + shift  # no query sees a tile before `begin`; from `left_end` on, none is left of a window
+        begin = tl.maximum(first_query + shift, 0) // BLOCK_N * BLOCK_N
+        left_end = tl.minimum(tl.cdiv(tl.maximum(first_query + BLOCK_M - 1 + shift, 0), BLOCK_N) * BLOCK_N, whole)
+        u, m, l = attend(
+            u, m, l, q_tile, k_head, v_head, first, visible, scale_log2, begin, left_end, D, PADDED, BLOCK_N, True, True
+        )
+        middle, tail = tl.maximum(begin, left_end), tl.maximum(begin, whole)
+    u, m, l = attend(
+        u, m, l, q_tile, k_head, v_head, first, visible, scale_log2, middle, whole, D, PADDED, BLOCK_N, False, False
+    )
+    u, m, l = attend(
+        u, m, l, q_tile, k_head, v_head, first, visible, scale_log2, tail, end, D, PADDED, BLOCK_N, True, WINDOW
+    )
 
     # O = U / l, LSE = m + log l. l = 0 means that no key is visible; a NaN is not 0, and remains a NaN in both.
     empty = l == 0.0

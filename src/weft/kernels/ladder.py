@@ -31,8 +31,8 @@ class Rung:
     idea: str
     task: str
     """The arguments it takes: `sdpa`, `quantised_sdpa` (the same arguments, quantised by the kernel), `fp8_sdpa` (8-bit
-    codes, a scale per head), `qk_dot` (the scores alone), `sdpa_backward` (Q, K, V, O, LSE and dO) or
-    `paged_decode` (Q, pages of K and V, a table of them)."""
+    codes, a scale per head), `qk_dot` (the scores alone), `sdpa_backward` (Q, K, V, O, LSE and dO),
+    `sdpa_varlen` (packed sequences, their ends) or `paged_decode` (Q, pages of K and V, a table of them)."""
     dtypes: tuple[str, ...]
     """Types of Q, K and V, the default first."""
     outputs: tuple[str, ...] = ANY_FLOAT
@@ -50,6 +50,8 @@ class Rung:
     """Sequences may have any length of at least 1, not only complete tiles."""
     f16_range: bool = False
     """It takes only inputs within ±65504, for every type of the result."""
+    also: tuple[str, ...] = ()
+    """Other tasks that it computes, by the macros that their contract defines."""
     rows: str | None = None
     """The lever that is the number of queries of a CTA: blockIdx.x counts such blocks, blockIdx.y the query heads.
     None: its CTAs divide the work differently."""
@@ -176,6 +178,7 @@ _LADDER = (
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
         largest_d=128,
+        also=("sliding_window",),
         rows="BLOCK_M",
         levers={"BLOCK_M": ("64", "32", "128"), "BLOCK_N": ("64", "32"), "SMS": ("58", "1", "108")},
     ),
@@ -200,12 +203,22 @@ _LADDER = (
         levers={"BLOCK_M": ("64", "32", "128"), "BLOCK_N": ("64", "128")},
     ),
     Rung(
+        name="fp8_hopper",
+        idea="sm_90a: the recipe of `fp8_mma` by TMA and wgmma, V transposed in shared memory",
+        task="quantised_sdpa",
+        dtypes=ANY_FLOAT,
+        largest_d=128,
+        levers={"BLOCK_M": ("128", "64"), "BLOCK_N": ("128", "64"), "STAGES": ("2", "3")},
+        gpu="h100",
+    ),
+    Rung(
         name="fa_triton",
         idea="the same tiling in Triton, which chooses layouts, copies and stages",
         task="sdpa",
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
         largest_d=128,
+        also=("sliding_window",),
         rows="BLOCK_M",
         levers={"BLOCK_M": ("64", "128"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "8"), "STAGES": ("2", "3")},
         language="Triton",
@@ -234,6 +247,15 @@ _LADDER = (
         levers={"WARPS": ("4", "1", "8")},
     ),
     Rung(
+        name="backward_mma",
+        idea="the same on tiles by mma.sync",
+        task="sdpa_backward",
+        dtypes=("f16", "bf16"),
+        outputs=("f16", "bf16"),
+        largest_d=128,
+        levers={"BLOCK_M": ("64", "32"), "BLOCK_N": ("64", "32")},
+    ),
+    Rung(
         name="backward_triton",
         idea="the same on tiles and tensor cores, in Triton",
         task="sdpa_backward",
@@ -241,6 +263,16 @@ _LADDER = (
         outputs=("f16", "bf16"),
         largest_d=128,
         levers={"BLOCK_M": ("32", "64"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "8"), "STAGES": ("2", "3")},
+        language="Triton",
+    ),
+    Rung(
+        name="varlen_triton",
+        idea="`fa_triton` on packed sequences",
+        task="sdpa_varlen",
+        dtypes=("f16", "bf16"),
+        outputs=("f16", "bf16"),
+        largest_d=128,
+        levers={"BLOCK_M": ("64", "128"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "8"), "STAGES": ("2", "3")},
         language="Triton",
     ),
     Rung(

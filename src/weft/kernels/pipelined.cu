@@ -18,11 +18,14 @@
 // Levers    BLOCK_M: queries of a CTA, 16 per warp; BLOCK_N: keys of a tile; SMS: multiprocessors to fill, 1 never splits.
 // Supports  ELEMENT half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
+//           WINDOW_LEFT, WINDOW_RIGHT: how many keys before and, if CAUSAL is 0, after the diagonal it sees; -1 all.
 //           A query that sees no key gets O = 0 and LSE = -inf.
 //
 // weft: sizes     B=1 HQ=2 HKV=1 SQ=77 SKV=200 D=64
 // weft: define    ELEMENT = "half"
 // weft: define    CAUSAL = 0
+// weft: define    WINDOW_LEFT = -1
+// weft: define    WINDOW_RIGHT = -1
 // weft: define    BLOCK_M = 64
 // weft: define    BLOCK_N = 64
 // weft: define    SMS = 58
@@ -79,8 +82,15 @@ struct Row {
     }
 };
 
-// The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
+// A query sees the keys first_visible(query) ≤ key < visible_keys(query): a prefix, unless there is a window. Both grow
+// with the query.
+__device__ __forceinline__ int first_visible(int query, int SQ, int SKV) {
+    if (WINDOW_LEFT < 0) return 0;
+    return max(0, (CAUSAL == 1 ? query : query + SKV - SQ) - WINDOW_LEFT);
+}
+
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
+    if (CAUSAL == 0 && WINDOW_RIGHT >= 0) return max(0, min(SKV, query + SKV - SQ + WINDOW_RIGHT + 1));
     if (CAUSAL == 0) return SKV;
     const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
@@ -238,11 +248,15 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
     const size_t kv_head = size_t(b) * HKV + h / (HQ / HKV);  // HQ / HKV query heads share [b, kv head]
     const int first_query = blockIdx.x * BLOCK_M, warp_query = first_query + warp * 16;
 
-    // Parts are complete tiles; the last query of the CTA sees the most keys, tiles beyond are skipped.
+    // Parts are complete tiles. Tiles that end before the first key of the CTA's first query, or begin after the last key of
+    // its last query, are skipped.
     const int keys_per_split = ((SKV + BLOCK_N - 1) / BLOCK_N + splits - 1) / splits * BLOCK_N;
-    const int begin = split * keys_per_split;
-    const int end = min(begin + keys_per_split, visible_keys(min(first_query + BLOCK_M, SQ) - 1, SQ, SKV));
+    const int part_begin = split * keys_per_split;
+    const int in_window = first_visible(first_query, SQ, SKV) / BLOCK_N * BLOCK_N;
+    const int begin = WINDOW_LEFT < 0 ? part_begin : max(part_begin, in_window);
+    const int end = min(part_begin + keys_per_split, visible_keys(min(first_query + BLOCK_M, SQ) - 1, SQ, SKV));
     const int warp_sees = visible_keys(warp_query, SQ, SKV);  // the fewest keys of the warp's queries
+    const int warp_skips = first_visible(warp_query + 15, SQ, SKV);
 
     // Addresses that move by a constant from tile to tile: this lane's ldmatrix rows, and this thread's copies.
     unsigned k_lane = sK + R::at(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
@@ -297,7 +311,8 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
             }
         }
 
-        const bool partial = next > warp_sees;  // some query of the warp does not see the entire tile
+        // Some query of the warp does not see the entire tile.
+        const bool partial = next > warp_sees || (WINDOW_LEFT >= 0 && first_key < warp_skips);
 #pragma unroll
         for (int n = 0; n < BLOCK_N / 8; ++n) {
 #pragma unroll
@@ -306,6 +321,7 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
                 if (partial) {
                     const int query = warp_query + group + e / 2 * 8, key = first_key + n * 8 + member * 2 + e % 2;
                     if (key >= visible_keys(query, SQ, SKV)) s[n][e] = -CUDART_INF_F;
+                    if (WINDOW_LEFT >= 0 && key < first_visible(query, SQ, SKV)) s[n][e] = -CUDART_INF_F;
                 }
             }
         }

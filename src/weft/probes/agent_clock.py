@@ -25,8 +25,8 @@ from weft.vm.runtime.bulk_record import NO_MBARRIER
 from weft.vm.wgmma_kind import WARPS
 
 from .copy_clock import NEVER
+from .events import PHASE_AT, What
 from .observation import Ints, Spot
-from .record import PHASE_AT, What
 
 OF_AGENTS = (What.BULK, What.LANDED, What.BULK_GROUP, What.BULK_WAIT, What.PRODUCT_GROUP, What.PRODUCT_WAIT)
 STORES = NO_MBARRIER & 0xFFFFFFFF
@@ -36,7 +36,7 @@ _ADDRESS = (1 << PHASE_AT) - 1
 
 @dataclass
 class Agent:
-    """The access of an agent."""
+    """The access of an agent, or the accesses of a product."""
 
     column: int
     number: int = NEVER
@@ -84,7 +84,7 @@ class AgentClock:
         row = self.log[record]
         if int(row["number"]) == STORES:
             return ("bulk", warp, int(row["lanes"]).bit_length() - 1)
-        return ("mbarrier", int(row["cta"]), int(row["number"]))
+        return ("mbarrier", int(row["owner"]), int(row["number"]))
 
     def _product_key(self, record: int) -> tuple[str, int, int]:
         return ("wgmma", int(self.log["cta"][record]), int(self.log["warp"][record]) // WARPS)
@@ -100,16 +100,18 @@ class AgentClock:
         else:
             self._flying.setdefault(self._identity(record), []).append(agent)
 
-    def issue_product(self, record: int, warp: int, row: int) -> None:
+    def issue_product(self, record: int, warp: int, row: int) -> Agent:
+        """Return the agent of a product; the other operands that its warp names without a break belong to it, too."""
         number = self._groups.get(("wgmma", warp, 0), 0)
         agent = self.issued[record] = Agent(self.columns[self._product_key(record)], number, row=row)
         self._open.append(agent)
+        return agent
 
     def _identity(self, record: int) -> tuple[object, ...]:
-        """Copies that agree in this are interchangeable."""
+        """Copies that agree in this are interchangeable. A multicast is one for each CTA that it writes to."""
         row = self.log[record]
         lane = int(row["lanes"]).bit_length() - 1
-        names = ("cta", "warp", "lanes", "site", "bytes")
+        names = ("owner", "warp", "lanes", "site", "bytes")
         return (*(int(row[name]) for name in names), int(row["number"]) & _ADDRESS, int(row["address"][lane]))
 
     # -- completion ------------------------------------------------------------------------------------------------
@@ -128,10 +130,9 @@ class AgentClock:
         return Arrival(place, agent.column, agent.number)
 
     def close_group(self, record: int, warp: int, lanes: npt.NDArray[np.intp]) -> None:
-        keys: list[tuple[str, int, int]] = [("bulk", warp, lane) for lane in lanes.tolist()]
-        if self.log["what"][record] == What.PRODUCT_GROUP:
-            keys = [("wgmma", warp, 0)]
-        for key in keys:
+        products = self.log["what"][record] == What.PRODUCT_GROUP
+        for lane in [0] if products else lanes.tolist():
+            key = ("wgmma" if products else "bulk", warp, lane)
             self._groups[key] = self._groups.get(key, 0) + 1
 
     def wait(self, record: int, warp: int, lanes: npt.NDArray[np.intp]) -> list[tuple[list[int], int, int]]:

@@ -23,13 +23,15 @@ from weft.vm.tensor_map import BYTES
 
 from .agent_clock import loads, of_products
 from .conflict import Actor, Conflict
+from .events import What
 from .order import Order
-from .record import What
 from .semantics import Semantics, ordering
 
 _Log = npt.NDArray[np.void]
 _BY_RECORDS = ("R101", "R102", "R103", "R104", "R105")
 """Codes that follow from the order of the records, from which the mistake may differ."""
+_CTA_SHIFT = 16
+"""A CTA has fewer threads than 2 to this power."""
 _WRITES = (What.STORE, What.ATOMIC, What.EXCHANGE, What.COPY)
 
 
@@ -45,8 +47,8 @@ def recoded(conflict: Conflict, log: _Log, semantics: Semantics) -> Conflict:
         if _is_load(log, other) or log["what"][other.record] in _WRITES:
             wanted = load is earlier or _is_load(log, other)
             return replace(conflict, code="R104" if wanted else "R109", agent="bulk" if wanted else "")
-        filled = loads(log) & _covers(log, conflict.address)
-        waits = _waits(log, np.unique(log["number"][filled]), other, semantics)
+        filled = loads(log) & _covers(log, conflict)
+        waits = _waits(log, np.unique(log["number"][filled]), conflict.owner, other, semantics)
         wanted = waits > int(filled[: load.record].sum()) or not waits
         first, second = (load, other) if wanted else (other, load)
         kind = _kind(log, first, semantics)
@@ -59,7 +61,7 @@ def recoded(conflict: Conflict, log: _Log, semantics: Semantics) -> Conflict:
     write = earlier if read is later else later
     if write is earlier and log["what"][write.record] == What.COPY:
         return conflict
-    if not _written_before(log, read, write, conflict.address):
+    if not _written_before(log, read, write, conflict):
         return replace(conflict, code="R102", earlier=write, later=read, behind=write)
     kind = _kind(log, read, semantics)
     return replace(conflict, code="R105", earlier=read, later=write, behind=read, agent=kind)
@@ -89,7 +91,9 @@ def left_over(log: _Log, order: Order) -> list[Conflict]:
         actor = _actor(log, record)
         address, size = int(row["address"][lane]), int(row["bytes"])
         code = "S309" if _is_load(log, actor) else "S313"
-        found.setdefault(actor.site, Conflict(code, Severity.ERROR, actor, actor, address, size, 1, behind=actor))
+        owner = int(row["owner"])
+        case = Conflict(code, Severity.ERROR, actor, actor, address, size, 1, behind=actor, owner=owner)
+        found.setdefault(actor.site, case)
     return list(found.values())
 
 
@@ -103,18 +107,22 @@ def _kind(log: _Log, side: Actor, semantics: Semantics) -> Literal["", "bulk", "
     return "bulk" if one["what"][0] == What.BULK else "wgmma" if of_products(one, semantics.products)[0] else ""
 
 
-def _covers(log: _Log, address: int) -> npt.NDArray[np.bool_]:
-    """Return which records access the byte, by any lane."""
+def _covers(log: _Log, conflict: Conflict) -> npt.NDArray[np.bool_]:
+    """Return which records access the first byte of a conflict, by any lane."""
+    address = conflict.address
     on = ((log["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
     start = log["address"]
     within = (start <= np.uint64(address)) & (np.uint64(address) < start + log["bytes"][:, None].astype(np.uint64))
     found: npt.NDArray[np.bool_] = (on & within).any(axis=1)
+    if conflict.owner >= 0:
+        found &= log["owner"] == conflict.owner
     return found
 
 
-def _waits(log: _Log, mbarriers: npt.NDArray[np.uint32], reader: Actor, semantics: Semantics) -> int:
-    """Return how often the reader found a phase of the mbarriers over; if never, the thread that did most."""
+def _waits(log: _Log, mbarriers: npt.NDArray[np.uint32], owner: int, reader: Actor, semantics: Semantics) -> int:
+    """Return how often the reader found a phase of a CTA's mbarriers over; if never, the thread that did most."""
     before = log[: reader.record]
+    before = before[before["owner"] == owner]
     at = np.isin(before["address"], mbarriers.astype(np.uint64) + np.uint64(SHARED_BASE))
     atomic = (before["what"] == What.ATOMIC) & at.any(axis=1)
     tests, at = before[atomic], at[atomic]
@@ -124,17 +132,19 @@ def _waits(log: _Log, mbarriers: npt.NDArray[np.uint32], reader: Actor, semantic
     tests, at = tests[acquires], at[acquires]
     on = ((tests["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
     index, lane = np.nonzero(on & at)
-    thread = tests["warp"][index].astype(np.int64) * LANES + lane
+    tests = tests[index]
+    thread = (tests["cta"].astype(np.int64) << _CTA_SHIFT) + tests["warp"].astype(np.int64) * LANES + lane
     who, count = np.unique(thread, return_counts=True)
-    own = np.isin(who, [reader.warp * LANES + each for each in range(LANES) if reader.lanes >> each & 1])
+    first = (reader.cta << _CTA_SHIFT) + reader.warp * LANES
+    own = np.isin(who, [first + each for each in range(LANES) if reader.lanes >> each & 1])
     if own.any():
         count = count[own]
     return int(count.max(initial=0))
 
 
-def _written_before(log: _Log, read: Actor, write: Actor, address: int) -> bool:
+def _written_before(log: _Log, read: Actor, write: Actor, conflict: Conflict) -> bool:
     """Whether anything but this write has filled the bytes before the read."""
     before = np.arange(len(log)) < read.record
     before[write.record] = False
     writes = before & (np.isin(log["what"], _WRITES) | loads(log))
-    return bool(_covers(log[writes], address).any())
+    return bool(_covers(log[writes], conflict).any())

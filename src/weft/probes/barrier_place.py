@@ -20,8 +20,8 @@ from weft.core.records import inlining_chain
 from weft.vm.memory import GLOBAL_BASE
 
 from .conflict import Actor, Conflict
+from .events import What
 from .order import Order, lanes_in, touches
-from .record import What
 from .semantics import Semantics
 
 _Log = npt.NDArray[np.void]

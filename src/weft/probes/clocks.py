@@ -27,9 +27,8 @@ with agents they have all columns twice: what is known, then what is known to be
 Shuffles, votes, mma and ldmatrix order nothing. A barrier that all threads pass also ends what exited threads did.
 """
 
-import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,62 +36,31 @@ import numpy.typing as npt
 from weft.ptx.module import Instruction
 from weft.vm.ir import LANES
 
-from .agent_clock import OF_AGENTS, AgentClock, of_products
-from .copy_clock import CopyClock
+from .agent_clock import OF_AGENTS, Agent
+from .events import What
 from .group_clock import GroupClock, Key
-from .map_clock import OF_MAPS, MapClock
-from .observation import Ints, Observation, Spot, StrongAccess
-from .order import Order, Snapshot, decides, lanes_in, phase_spots, spot, touches
+from .knowledge import Knowledge
+from .map_clock import OF_MAPS
+from .observation import Ints, Spot, StrongAccess
+from .order import Order, Snapshot, decides, lanes_in, phase_spots, spot
 from .ready import Ready
-from .record import What
-from .semantics import Semantics, is_volatile, is_wide, ordering
-
-
-@dataclass
-class _Warp:
-    rows: Ints
-    epochs: Ints
-    current: int = -1
-    """Index of the snapshot, -1 once something changed."""
-
+from .semantics import Semantics, is_volatile, ordering
 
 _Levels = tuple[tuple[int, bool], ...]
 """The CTAs that can see an access (-1: all), and whether these are all."""
 _OF_COPIES = (What.COPY, What.GROUP, What.WAIT, What.ATTACH)
 
 
-class _Pass:
+class _Pass(Knowledge):
     def __init__(self, log: npt.NDArray[np.void], threads: int, semantics: Semantics, observed: Iterable[Spot]) -> None:
-        self.log, self.semantics = log, semantics
-        self.ctas, cta = np.unique(log["cta"], return_inverse=True)
-        self.per_cta = -(-threads // LANES)
-        count = self.per_cta * len(self.ctas)
-        self.cta_of = cta.astype(np.int32)
-        self.warp_of = self.cta_of * self.per_cta + log["warp"].astype(np.int32)
-        actors = self.threads_of(touches(log))
-        self.column_of = np.full(count * LANES, -1, np.int32)
-        self.column_of[actors] = np.arange(len(actors), dtype=np.int32)
-        self.copies = CopyClock(self.threads_of(np.flatnonzero(log["what"] == What.ATTACH)).tolist(), len(actors))
+        super().__init__(log, threads, semantics, observed)
         self.groups = GroupClock(semantics.by_warp)
         self.sources: frozenset[int] = frozenset()
         """In a log whose only loads are those of copies: their sites."""
         if self.copies.columns and not (log["what"] == What.COPY).any():
             self.sources = frozenset(site for site in np.unique(log["site"]).tolist() if semantics.copies(site))
-        first = len(actors) + len(self.copies.columns)
-        products = of_products(log, semantics.products)
-        self.products: list[bool] = products.tolist()
-        self.agents = AgentClock(log, self.warp_of, products, first)
-        self.maps = MapClock.of(log, first + len(self.agents.columns))
-        first += len(self.agents.columns) + len(self.maps.columns)
-        self.observation = Observation(observed, first)
-        self.width = first + len(self.observation.columns)
-        """Columns of what is known; with agents, as many follow for what is fenced."""
-        self.rows: list[Ints] = [np.full(self.width * (2 if self.agents.columns else 1), -1, np.int32)]
-        self.multiplying: dict[int, int] = {}
-        """Warp → the row of its products, while it does nothing else."""
-        self.warps = [_Warp(np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)) for _ in range(count)]
-        self.snapshots: list[Snapshot] = []
-        self.snapshot_of = np.zeros(len(log), np.int32)
+        self.multiplying: dict[int, Agent] = {}
+        """Warp → its products, while it does nothing else."""
         self.phase_of = np.zeros(len(log), np.int32)
         self.phase = 0
         self.at_barrier: dict[tuple[int, int], list[tuple[int, npt.NDArray[np.intp], Ints, Ints, bool]]] = {}
@@ -100,19 +68,9 @@ class _Pass:
         """CTA and barrier → what the threads that arrived had ready for all CTAs, and had seen of them."""
         self.published: dict[tuple[int, int], dict[int, Ints]] = {}
         """Spot → what is published there to a CTA, and (at -1) to all."""
-        self.ready: dict[bool, dict[int, Ready]] = {False: {}, True: {}}
-        """Whether to all CTAs → thread → what its strong writes publish: its knowledge at its last fence."""
-        self.seen: dict[bool, dict[int, Ints]] = {False: {}, True: {}}
-        """Whether from all CTAs → thread → what it read by strong reads and learns at its next fence."""
         self.polled: set[tuple[int, int, int, int]] = set()
         self.flags: set[tuple[int, int]] = set()
         self.chains = True
-
-    def threads_of(self, records: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
-        """The threads that take part in some records."""
-        on = (self.log["lanes"][records][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1
-        index, lane = np.nonzero(on)
-        return np.unique(self.warp_of[records][index] * LANES + lane)
 
     def run(self) -> Order:
         what, warp, lanes = self.log["what"].tolist(), self.warp_of.tolist(), self.log["lanes"].tolist()
@@ -130,10 +88,10 @@ class _Pass:
                 self.snapshots.append(Snapshot(state.rows.copy(), state.epochs.copy()))
             self.snapshot_of[record] = state.current
             if self.products[record]:
-                self.multiply(record, warp[record], lanes_in(lanes[record]))
+                self.multiply(record, warp[record])
                 continue
             self.multiplying.pop(warp[record], None)
-            if kind == What.STORE and self.maps.columns:
+            if kind == What.STORE and record in self.maps.writers:
                 ins = self.semantics.at(site[record])
                 together = ins is not None and ins.facts.fences_map == "release"
                 self.maps.store(record, self.log[record], warp[record], state.epochs, together=together)
@@ -171,25 +129,8 @@ class _Pass:
             self.observation,
             joint_rows,
             self.chains,
+            tuple(self.last_known(cta) for cta in range(len(self.ctas)) if self.semantics.one_cluster),
         )
-
-    def joint_rows(self) -> dict[int, int]:
-        """Add the rows that the lanes of a warp know together at accesses where they count as one thread."""
-        by_warp = self.semantics.by_warp
-        if not by_warp:
-            return {}
-        records = touches(self.log)
-        part = self.log[records]
-        on = ((part["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
-        there = (on & (part["address"] >= by_warp.start) & (part["address"] < by_warp.stop)).any(axis=1)
-        found = {}
-        for number in np.unique(self.snapshot_of[records[there]]).tolist():
-            known = np.unique(self.snapshots[number].rows).tolist()
-            found[number] = known[0]
-            if len(known) > 1:
-                self.rows.append(np.maximum.reduce([self.rows[index] for index in known]))
-                found[number] = len(self.rows) - 1
-        return found
 
     # -- barriers ------------------------------------------------------------------------------------------------
 
@@ -197,7 +138,7 @@ class _Pass:
         state = self.warps[number]
         if len(lanes) == 0:
             return
-        wide = kind == What.FENCE and is_wide(self.semantics.at(int(self.log["site"][record])))
+        wide = kind == What.FENCE and self.semantics.is_wide(self.semantics.at(int(self.log["site"][record])))
         if self.seen[False] or self.seen[True]:
             for lane in lanes.tolist():
                 self.learn(number, lane, wide=wide)
@@ -215,39 +156,6 @@ class _Pass:
             self.make_ready(number, lanes.tolist(), wide=wide)
         state.epochs[lanes] += 1
         state.current = -1
-
-    def joined(self, parts: list[tuple[int, npt.NDArray[np.intp], Ints, Ints]]) -> int:
-        """Return a new row: what all of them know and have done."""
-        known = np.unique(np.concatenate([rows for _, _, rows, _ in parts]))
-        row = np.maximum.reduce([self.rows[index] for index in known.tolist()])
-        for warp, lanes, _, epochs in parts:
-            self.mark(row, warp, lanes, epochs)
-        self.rows.append(row)
-        return len(self.rows) - 1
-
-    def gather(
-        self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]
-    ) -> tuple[Ready | None, Ints | None]:
-        """Return `known` with what these lanes have ready for other CTAs, and have seen of them."""
-        threads = (number * LANES + lanes).tolist()
-        ready, seen = self.ready[True], self.seen[True]
-        return (
-            Ready.joined((known[0], *map(ready.get, threads if ready else ()))),
-            _join(map(seen.get, threads if seen else ()), known[1]),
-        )
-
-    def spread(self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]) -> None:
-        """Give the lanes what the threads at the barrier have gathered."""
-        threads = (number * LANES + lanes).tolist()
-        if known[0] is not None:
-            self.ready[True].update(dict.fromkeys(threads, known[0]))
-        if known[1] is not None:
-            self.seen[True].update(dict.fromkeys(threads, known[1]))
-
-    def mark(self, row: Ints, warp: int, lanes: npt.NDArray[np.intp], epochs: Ints) -> None:
-        """Mark these epochs as over in the row."""
-        columns = self.column_of[warp * LANES + lanes]
-        row[columns[columns >= 0]] = epochs[columns >= 0]
 
     def complete(self, record: int) -> None:
         number, everyone = int(self.log["number"][record]), bool(self.log["bytes"][record])
@@ -323,6 +231,21 @@ class _Pass:
                 news[column] = done
                 self.tell(number, waiting, news)
 
+    def send(self, record: int, kind: int, number: int) -> None:
+        """An asynchronous store: whoever finds the phase over that counts its bytes knows what its thread did."""
+        row = self.log[record]
+        if kind not in (What.ATOMIC, What.EXCHANGE) or not row["element"]:  # the store itself
+            return
+        lanes = lanes_in(int(row["lanes"]))
+        state = self.warps[number]
+        for at, some in phase_spots(row, lanes.tolist(), int(self.owner_of[record])).items():
+            published = self.published.setdefault(at, {})
+            news = published.get(-1, self.rows[0]).copy()
+            self.mark(news, number, np.array(some), state.epochs[some])
+            published[-1] = news
+        state.epochs[lanes] += 1
+        state.current = -1
+
     def follow_map(self, record: int, kind: int, number: int, lanes: list[int]) -> None:
         """Follow a use of a tensor map, or a fence of its proxy."""
         state = self.warps[number]
@@ -340,14 +263,16 @@ class _Pass:
                 news[found[0]] = found[1]
                 self.tell(number, [lane], news)
 
-    def multiply(self, record: int, number: int, lanes: npt.NDArray[np.intp]) -> None:
+    def multiply(self, record: int, number: int) -> None:
         """A warp multiplies: the product comes after what any of its lanes knows and did before."""
-        if number not in self.multiplying:
-            state, every = self.warps[number], np.arange(LANES)
-            self.multiplying[number] = self.joined([(number, every, state.rows, state.epochs)])
-            state.epochs += 1
-            state.current = -1
-        self.agents.issue_product(record, number, self.multiplying[number])
+        if number in self.multiplying:
+            self.agents.issued[record] = self.multiplying[number]
+            return
+        state, every = self.warps[number], np.arange(LANES)
+        row = self.joined([(number, every, state.rows, state.epochs)])
+        self.multiplying[number] = self.agents.issue_product(record, number, row)
+        state.epochs += 1
+        state.current = -1
 
     def fence_proxy(self, number: int, lanes: npt.NDArray[np.intp]) -> None:
         """What these lanes know and did is fenced for agents from now on."""
@@ -365,31 +290,16 @@ class _Pass:
 
     # -- fences and strong accesses ------------------------------------------------------------------------------
 
-    def learn(self, number: int, lane: int, *, wide: bool) -> None:
-        """Add what a thread has seen published to its knowledge; what came from other CTAs only at a wide fence."""
-        for to_all in (False, True) if wide else (False,):
-            news = self.seen[to_all].pop(number * LANES + lane, None)
-            if news is not None:
-                self.tell(number, [lane], news)
-
-    def tell(self, number: int, lanes: list[int], news: Ints) -> None:
-        """Lanes that knew the same share the row of what they know now."""
-        state = self.warps[number]
-        for known in set(state.rows[lanes].tolist()):
-            row = np.maximum(self.rows[known], news)
-            if np.array_equal(row, self.rows[known]):
-                continue
-            self.rows.append(row)
-            state.rows[[lane for lane in lanes if state.rows[lane] == known]] = len(self.rows) - 1
-            state.current = -1
-
     def strong(self, record: int, kind: int, number: int) -> None:
         row = self.log[record]
         ins = self.semantics.at(int(row["site"]))
         assert ins is not None
         volatile = is_volatile(ins)
-        order, wide, cta = ordering(ins), is_wide(ins), number // self.per_cta
+        order, wide, cta = ordering(ins), self.semantics.is_wide(ins), number // self.per_cta
         modifies = kind in (What.ATOMIC, What.EXCHANGE)
+        if ins.facts.signals:
+            self.send(record, kind, number)
+            return
         counts = ins.facts.counts
         if counts and ins.facts.settles:
             self.arrive_by_copies(record, number)
@@ -407,7 +317,7 @@ class _Pass:
         learns = kind != What.STORE and (order == "acquire" if counts else self.semantics.looks(ins))
         levels = ((cta, False), (-1, True)) if wide else ((cta, False),)
         if counts:
-            home = cta
+            home = int(self.owner_of[record])
             if ins.facts.group == "cluster":  # its CTAs share the barrier: no CTA has a number below -1
                 home = -2 - self.semantics.cluster_with(int(self.ctas[cta]))
             for at, there_lanes in phase_spots(row, lanes, home).items():
@@ -417,7 +327,7 @@ class _Pass:
                     self.arrive(number, there_lanes if modifies else there_lanes[-1:], at, levels, modifies=modifies)
             return
         for lane in lanes:
-            thread, at = number * LANES + lane, spot(cta, int(row["address"][lane]))
+            thread, at = number * LANES + lane, spot(int(self.owner_of[record]), int(row["address"][lane]))
             if self.observation.columns:
                 counted = not volatile and (wide or at[0] >= 0)
                 seen = StrongAccess(at, record, lane, learns and counted, kind != What.LOAD, modifies, counted)
@@ -485,24 +395,6 @@ class _Pass:
         news = self.observation.after(access, self.rows[self.warps[number].rows[access.lane]])
         if news is not None:
             self.tell(number, [access.lane], news)
-
-    def make_ready(self, number: int, lanes: list[int], *, wide: bool) -> None:
-        """Let the strong writes of these threads publish, from now on, what they know and did up to now."""
-        state = self.warps[number]
-        rows, epochs = state.rows.tolist(), state.epochs.tolist()
-        columns = self.column_of[number * LANES : (number + 1) * LANES].tolist()
-        known = {index: {id(self.rows[index]): self.rows[index]} for index in set(rows)}
-        for lane in lanes:
-            thread = number * LANES + lane
-            ready = Ready(known[rows[lane]], ((columns[lane], epochs[lane]),) if columns[lane] >= 0 else ())
-            for to_all in (False, True) if wide else (False,):
-                self.ready[to_all][thread] = ready
-
-
-def _join(parts: Iterable[Ints | None], known: Ints | None) -> Ints | None:
-    """Return what all of them know; threads that met share one row, so most are the same object."""
-    rows = {id(row): row for row in (known, *parts) if row is not None}
-    return functools.reduce(np.maximum, rows.values()) if rows else None
 
 
 Orders = dict[tuple[bytes, ...], Order]

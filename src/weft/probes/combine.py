@@ -18,7 +18,7 @@ from weft.vm.runtime.watch import Access, BulkCopy, Instrumentation, Scene
 from .shared_probe import ALIGN, SharedProbe
 
 if TYPE_CHECKING:
-    from weft.vm.program import ProgramSource
+    from weft.vm.program import Plan, ProgramSource
 
 _TABLE_BYTES = 64
 _MOST = _TABLE_BYTES // 8
@@ -47,6 +47,15 @@ class Probes(Instrumentation):
             probe.notices_writes for probe in self.probes if probe.keeps_before
         )
         self.reviews_always = any(probe.reviews_always for probe in self.probes)
+
+    def for_launch(self, plan: "Plan", ctas: int) -> Instrumentation:
+        chosen = [probe.for_launch(plan, ctas) for probe in self.probes]
+        if all(one is other for one, other in zip(chosen, self.probes, strict=True)):
+            return self
+        apart: list[SharedProbe] = []
+        for each in chosen:
+            apart += each.probes if isinstance(each, Probes) else [each] if isinstance(each, SharedProbe) else []
+        return Probes(*apart)
 
     def wants(self, event: str) -> bool:
         return any(probe.wants(event) for probe in self.probes)
@@ -150,7 +159,8 @@ class Probes(Instrumentation):
 
     def bulk(self, b: Builder, copy: BulkCopy) -> None:
         for probe in self.probes:
-            probe.bulk(b, copy)
+            if probe.sees_peers or not copy.peer:
+                probe.bulk(b, copy)
 
     def bulk_landed(self, b: Builder, copy: BulkCopy) -> None:
         for probe in self.probes:

@@ -35,6 +35,8 @@ class Conflict:
     replicas: bool = False
     """Whether threads store one element of a Triton tensor that several of them hold (`replicas.py`)."""
 
+    owner: int = -1
+    """The CTA whose shared memory it is; -1: global memory."""
     agent: Literal["", "bulk", "wgmma"] = ""
     """The kind of asynchronous operation that the earlier access belongs to."""
 

@@ -105,6 +105,12 @@ def copied_and_used(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemor
     return bool((flags[:, _LOADED_IN_BULK] & written).any() or flags[:, _STORED_IN_BULK].any())
 
 
+def reads_what_it_writes(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> bool:
+    """Whether threads of the launch read a buffer that threads of it write."""
+    read, stored, atomic, _ = _flags(boards, memory)
+    return bool((read & (stored | atomic)).any())
+
+
 def _mixed(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> npt.NDArray[np.bool_]:
     """Return which allocations may have a race by the ways in which they were accessed, whoever did it."""
     read, stored, atomic, twice = _flags(boards, memory)

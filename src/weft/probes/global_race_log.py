@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.ptx.module import Instruction
-from weft.vm.context import WARP_GLOBAL, WARP_ID, WARP_WORKER, WORKER_BOARD, WORKER_CTA, WORKER_WARP_COUNT
+from weft.vm.context import (
+    WARP_GLOBAL,
+    WARP_HOME,
+    WARP_ID,
+    WARP_WORKER,
+    WORKER_BOARD,
+    WORKER_CTA,
+    WORKER_WARP_COUNT,
+)
 from weft.vm.ir import Builder, Value, const, vec
 from weft.vm.memory import GlobalMemory
 from weft.vm.runtime.shape import Variable, each_lane, get, when
@@ -146,7 +154,7 @@ def _chosen_lanes(b: Builder, board: Value, event: Access, touch: GlobalTouch) -
 def _asked_by(b: Builder) -> Value:
     """The warp's entry in the table."""
     warp = b.param("warp")
-    worker = get(b, warp, WARP_WORKER)
+    worker = get(b, warp, WARP_HOME)
     first = b.op("mul", get(b, worker, WORKER_CTA), get(b, worker, WORKER_WARP_COUNT))
     number = b.cast("zext", b.op("add", first, get(b, warp, WARP_ID)), "i64")
     table = b.load("ptr", b.offset(get(b, worker, WORKER_BOARD), _ASKED), align=8)

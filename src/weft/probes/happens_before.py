@@ -26,12 +26,13 @@ from .clocks import Orders, order_of
 from .conflict import Actor, Conflict
 from .crowds import thinned as without_crowds
 from .crowds import unsettled
+from .events import What
 from .mbarrier_inits import is_published
 from .observation import Spot
-from .order import Order, decides, spot, thinned, touches
+from .order import Order, decides, spot, thinned, touches, within
+from .peers import unsafe_peers
 from .proxies import before_agents
 from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, in_phases, unknown_values, values_of
-from .record import What
 from .replicas import are_replicas
 from .semantics import Semantics
 
@@ -73,12 +74,19 @@ class Known:
     shapes: dict[tuple[bytes, ...], _Shape] = field(default_factory=dict)
 
 
-def find_conflicts_in_cta(
-    log: npt.NDArray[np.void], threads: int, semantics: Semantics, known: Known
-) -> list[Conflict]:
-    """Return all pairs of instructions that race in this log of one CTA, in shared memory or with a copy."""
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on the log of one CTA, or of one cluster."""
+
+    conflicts: list[Conflict]
+    settled: bool
+    """Whether there is no race whatever values are stored: nothing is left unordered."""
+
+
+def judge_cta(log: npt.NDArray[np.void], threads: int, semantics: Semantics, known: Known) -> Judgement:
+    """Return all pairs of instructions that race in this log of a CTA or a cluster, in shared memory or with a copy."""
     if len(log) == 0:
-        return []
+        return Judgement([], settled=True)
     # Global memory matters here only for this; CTAs that differ only in what they read there are judged together.
     addresses = range(_NO_LIMIT if _writes_a_source(log) else GLOBAL_BASE)
     touching = log[touches(log)]
@@ -88,17 +96,21 @@ def find_conflicts_in_cta(
     if key not in known.shapes:
         known.shapes[key] = _shape(log, threads, semantics, addresses, known.orders)
     shape = known.shapes[key]
-    found = _conflicts(shape, touching, np.unique(log["cta"]))
+    order = replace(shape.order, ctas=np.unique(log["cta"]).astype(np.int32))
+    found = _conflicts(shape, touching, order.ctas)
     kept = [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
-    kept += left_over(log, shape.order) + unfenced_maps(log, shape.order)
+    kept += left_over(log, order) + unfenced_maps(log, order)
+    if semantics.one_cluster:
+        kept += unsafe_peers(log, order, semantics)
+    settled = not found and not kept and shape.pairs is not None and not len(shape.pairs[0])
     kept = [each for each in kept if not _exchanged(each, semantics) and not is_published(each, log, semantics)]
     kept = [recoded(each, log, semantics) for each in kept]
-    order = replace(shape.order, ctas=np.unique(log["cta"]).astype(np.int32))
     kept = [
         replace(each, severity=Severity.INFO, replicas=True) if are_replicas(each, log, order, semantics) else each
         for each in kept
     ]
-    return [replace(each, behind=barrier_behind(each, log, order, semantics)) for each in kept]
+    kept = [replace(each, behind=barrier_behind(each, log, order, semantics)) for each in kept]
+    return Judgement(kept, settled)
 
 
 def _exchanged(conflict: Conflict, semantics: Semantics) -> bool:
@@ -421,8 +433,10 @@ def _grouped(
         run = int(np.argmax(np.diff(granules, append=granules[-1] + 2) != 1)) + 1
         count = len(np.unique(a_warp[which] * (1 << 31) + b_warp[which]))
         earlier, later = actors
+        home, address = within(int(granules[0]) * granule)
+        owner = int(ctas[home]) if address < GLOBAL_BASE else -1
         found.append(
-            Conflict(code, severity, earlier, later, int(granules[0]) * granule, run * granule, count, behind=earlier)
+            Conflict(code, severity, earlier, later, address, run * granule, count, behind=earlier, owner=owner)
         )
     return sorted(found, key=lambda c: (c.later.record, c.code, c.earlier.record))
 

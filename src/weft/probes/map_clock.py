@@ -14,8 +14,8 @@ import numpy.typing as npt
 from weft.vm.ir import LANES
 from weft.vm.tensor_map import BYTES
 
+from .events import What
 from .observation import Ints
-from .record import What
 
 OF_MAPS = (What.MAP, What.MAP_ACQUIRE, What.MAP_RELEASE)
 
@@ -45,12 +45,19 @@ class MapClock:
 
     columns: dict[int, int]
     """Address of a map → its column."""
+    writers: frozenset[int] = frozenset()
+    """Records of stores to a map."""
     unfenced: list[UnfencedMap] = field(default_factory=list)
     _writes: dict[int, list[_Write]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, log: npt.NDArray[np.void], first_column: int) -> "MapClock":
-        return cls({address: first_column + at for at, address in enumerate(_used(log).tolist())})
+        used = _used(log)
+        stores = np.flatnonzero(log["what"] == What.STORE) if len(used) else np.zeros(0, np.intp)
+        address, on = log["address"][stores], _lanes(log[stores])
+        inside = [(on & (address - place < BYTES)).any(axis=1) for place in used]
+        writers = stores[np.any(inside, axis=0)] if len(stores) else stores
+        return cls({place: first_column + at for at, place in enumerate(used.tolist())}, frozenset(writers.tolist()))
 
     def store(self, record: int, row: np.void, warp: int, epochs: Ints, *, together: bool) -> None:
         """Note the lanes that write to a map; `together` if the warp does so as a whole."""

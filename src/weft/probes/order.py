@@ -6,15 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from weft.vm.clusters import RANK_SHIFT
 from weft.vm.ir import LANES
 from weft.vm.mbarrier_word import PHASE_MASK, PHASE_SHIFT
-from weft.vm.memory import GLOBAL_BASE
+from weft.vm.memory import GLOBAL_BASE, SHARED_BASE, WINDOW_BYTES
 
 from .agent_clock import AgentClock
 from .copy_clock import CopyClock
+from .events import What
 from .map_clock import MapClock, maps_named
 from .observation import Ints, Observation, Spot
-from .record import What
 from .semantics import COUNTS, FLAG, Semantics
 
 
@@ -56,6 +57,14 @@ class Order:
     """Snapshot → the row that its warp's lanes know together, where they count as one thread (`Semantics.by_warp`)."""
     chains: bool
     """Whether a before b and b before c always means a before c; not where a thread exited with unpublished news."""
+    last_known: tuple[Ints, ...]
+    """For each CTA of a cluster the row that its threads know together in the end."""
+
+    def columns_in(self, cta: int) -> Ints:
+        """Return the columns of the threads of a CTA, by its index."""
+        per_cta = len(self.column_of) // len(self.ctas)
+        columns = self.column_of[cta * per_cta : (cta + 1) * per_cta]
+        return columns[columns >= 0]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -71,17 +80,34 @@ def spot(cta: int, address: int) -> Spot:
     return (-1 if address >= GLOBAL_BASE else cta, address)
 
 
+def across(addresses: npt.NDArray[np.int64], owners: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return addresses that differ between CTAs of a cluster; `owners`: the indices of the CTAs that they are in."""
+    inside = (addresses >= SHARED_BASE) & (addresses < SHARED_BASE + WINDOW_BYTES)
+    return np.where(inside, addresses + (owners << RANK_SHIFT), addresses)
+
+
+def within(address: int) -> tuple[int, int]:
+    """Return the index of the CTA that an address of `across` is in, and the address there."""
+    if not SHARED_BASE <= address < SHARED_BASE + WINDOW_BYTES:
+        return 0, address
+    index = address - SHARED_BASE >> RANK_SHIFT
+    return index, address - (index << RANK_SHIFT)
+
+
 def phase_spots(row: np.void, lanes: list[int], cta: int) -> dict[Spot, list[int]]:
     """Phases of mbarriers, and the lanes that access each.
 
     Each phase is a separate place: a thread that finds it complete does not know what others did for a later one.
     """
-    phases = (row["value"].view(np.uint64) >> np.uint64(PHASE_SHIFT) & np.uint64(PHASE_MASK)).tolist()
-    addresses = row["address"].tolist()
+    words, addresses = row["value"].view(np.uint64)[lanes], row["address"][lanes]
+    phases = words >> np.uint64(PHASE_SHIFT) & np.uint64(PHASE_MASK)
+    if (addresses == addresses[0]).all() and (phases == phases[0]).all():
+        where, address = spot(cta, int(addresses[0]))
+        return {(where, address + (int(phases[0]) + 1 << PHASE_SHIFT)): lanes}
     found: dict[Spot, list[int]] = {}
-    for lane in lanes:
-        where, address = spot(cta, addresses[lane])
-        found.setdefault((where, address + (phases[lane] + 1 << PHASE_SHIFT)), []).append(lane)
+    for lane, at, phase in zip(lanes, addresses.tolist(), phases.tolist(), strict=True):
+        where, address = spot(cta, at)
+        found.setdefault((where, address + (phase + 1 << PHASE_SHIFT)), []).append(lane)
     return found
 
 
@@ -128,4 +154,12 @@ def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...
         known, number = np.unique(places, return_inverse=True)
         places = 2 * number + (known >= GLOBAL_BASE)[number]
     events = (log[name].tobytes() for name in ("what", "site", "warp", "lanes", "bytes", "number"))
-    return (*events, places.tobytes(), maps_named(log).tobytes(), log["value"][kinds == COUNTS].tobytes())
+    ctas = np.unique(log["cta"])
+    whose = (np.searchsorted(ctas, log[name]).astype(np.uint8).tobytes() for name in ("cta", "owner"))
+    return (
+        *events,
+        *(whose if len(ctas) > 1 else ()),
+        places.tobytes(),
+        maps_named(log).tobytes(),
+        log["value"][kinds == COUNTS].tobytes(),
+    )

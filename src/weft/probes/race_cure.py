@@ -30,7 +30,9 @@ def cure_of(conflict: Conflict, barrier: BarrierLine | None, accessed: Place | N
         return "none needed: all of the values are right", None
     if conflict.agent:
         return _CURES[conflict.code, conflict.agent], None
-    if conflict.code in ("R104", "R105", "R107", "R108", "R109", "S309", "S313") or barrier is None:
+    if conflict.across and conflict.owner >= 0 and conflict.code in ("R101", "R102", "R103"):
+        return "put cluster.sync() between the two, or let the later one wait for an mbarrier (acquire.cluster)", None
+    if conflict.code in ("R104", "R105", "R107", "R108", "R109", "S309", "S312", "S313", "S316") or barrier is None:
         return "", None
     where = _where(barrier, accessed)
     text = (

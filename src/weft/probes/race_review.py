@@ -3,9 +3,10 @@
 All of them first run again under a second look, which clears most; it is compiled code, the judgement is not.
 Races in shared memory and of copies are judged CTA by CTA, those in global memory for the entire launch. One run
 records all CTAs that are left, if their log is short enough.
-Every suspicious CTA is judged as long as their logs together stay below a limit; after that one CTA for each set of
-suspicious instructions, and a finding says how many CTAs that one represents. What could not be judged at all stays as
-a warning.
+CTAs that did the same as one without a race are not judged again (`race_streams.py`).
+Every other suspicious CTA is judged as long as their logs together stay below a limit; after that one CTA for each set
+of suspicious instructions, and a finding says how many CTAs that one represents. What could not be judged at all stays
+as a warning.
 """
 
 import math
@@ -18,21 +19,24 @@ import numpy.typing as npt
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding, Place
 from weft.ptx.module import Instruction
-from weft.vm.clusters import maps_generic, reaches_peers
 from weft.vm.ir import LANES
 from weft.vm.launch import REPORT_CAPACITY
 from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
 from .barrier_line import barrier_line
+from .combine import Probes
 from .conflict import Conflict
 from .global_race import MOST_THREADS, copied_and_used, suspects
 from .global_race_review import judge_global
-from .happens_before import Known, find_conflicts_in_cta
+from .happens_before import Known, judge_cta
 from .race_cure import cure_of
+from .race_streams import Streams
+from .race_units import Units
 from .read_only_loads import ReadOnlyLoads, WrittenRead, read_only_sites
 from .record import Recorder
 from .semantics import semantics_of
+from .stream import Stream
 
 RECORDS_AT_MOST = 1 << 16
 """Records of all judged CTAs together, beyond which only new sets of suspicious instructions are judged."""
@@ -49,7 +53,12 @@ _WORDS = {
     "R107": "no proxy fence between an access and an asynchronous one", "R109": "bulk load into memory in use",
     "R108": "tensor map used without a fence after it was written",
     "S309": "bulk load for which no thread waits", "S313": "exit while a bulk copy reads shared memory",
+    "S312": "access to the shared memory of another CTA that may have ended",
+    "S316": "access to the shared memory of another CTA that may not have started",
 }  # fmt: skip
+
+AT_THE_END = ("S309", "S312", "S313")
+"""Codes of what is missing at the end of a log: it may follow where the log is cut off."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +67,26 @@ class _Depth:
 
     whole: bool
     """Whether all of the log was."""
-    only_agents: bool
-    """Whether the first pass suspects nothing in them: they have asynchronous accesses, which it does not follow."""
+    has_agents: bool
+    """Whether they have asynchronous accesses. The first pass does not follow the mbarriers that order these, and
+    suspects right code: what was not judged is no more than that."""
 
     @property
     def severity(self) -> Severity:
-        return Severity.INFO if self.whole or self.only_agents else Severity.WARNING
+        return Severity.INFO if self.whole or self.has_agents else Severity.WARNING
 
 
 def judge_suspects(
-    scene: Scene, suspect: int, agents: int, look_again: Callable[[Scene, Collection[int]], Iterable[int]]
+    scene: Scene,
+    codes: tuple[int, int],
+    look_again: Callable[[Scene, Collection[int]], Iterable[int]],
+    streams: Streams | None,
 ) -> tuple[Finding, ...]:
-    """Return the races of the CTAs that reported `suspect` and that `look_again` does not clear, or `agents`."""
+    """Return the races of the CTAs that reported a suspicion and that `look_again` does not clear, or agents.
+
+    `codes` are the numbers of these two reports. `streams` are those of the CTAs, if the run followed them.
+    """
+    suspect, agents = codes
     found_sites: dict[int, dict[int, set[int]]] = {suspect: {}, agents: {}}
     for row in scene.reports:
         if int(row["code"]) in found_sites:
@@ -78,36 +95,134 @@ def judge_suspects(
         if ctas and len(scene.reports) >= REPORT_CAPACITY:  # some reports may be lost: any CTA may be suspicious
             found_sites[code] = {number: ctas.get(number, set()) for number in range(math.prod(scene.launch.grid))}
     sites = {cta: found_sites[suspect][cta] for cta in look_again(scene, found_sites[suspect])}
-    only_agents = found_sites[agents].keys() - sites
-    sites |= {cta: found_sites[agents][cta] for cta in only_agents}
-    conflicts: dict[int, list[Conflict]] = {}
-    judged: dict[frozenset[int], _Depth] = {}
-    left: dict[_Depth, dict[int, set[int]]] = {}
-    spent = 0
-    same = Known()
-    logs = _logs(scene, sites)
-    for cta in _ends_first(sorted(sites)):
-        suspicious, instructions = sites[cta], frozenset(sites[cta])
-        if spent > RECORDS_AT_MOST and instructions in judged:
-            left.setdefault(judged[instructions], {})[cta] = suspicious
-            continue
-        log, whole = (logs[cta], True) if cta in logs else _log(scene, cta)
-        judged[instructions] = _Depth(whole, cta in only_agents)
-        if not whole:
-            left.setdefault(judged[instructions], {})[cta] = suspicious
-        shapes = len(same.shapes)
-        conflicts[cta] = _conflicts(scene, log, same if cta in logs else Known())
-        if cta not in logs or len(same.shapes) > shapes:  # a CTA that did the same as another costs little
-            spent += len(log)
-        if not whole:  # a wait may follow
-            conflicts[cta] = [each for each in conflicts[cta] if each.code not in ("S309", "S313")]
+    sites |= {cta: found_sites[agents][cta] for cta in found_sites[agents].keys() - sites}
+    units = Units.of(scene)
+    sites = units.joined(sites)
+    streams = streams if units.size == 1 else None  # a stream is what one CTA does
+    judging = _Judging(scene, sites, units, units.joined(found_sites[agents]).keys(), streams)
+    order = _ends_first(sorted(sites))
+    firsts = streams.firsts(order) if streams is not None else []
+    judging.judge(firsts)
+    judging.judge([cta for cta in order if cta not in set(firsts)])
     found: dict[tuple[object, ...], Finding] = {}
-    for cta in sorted(conflicts):
-        _add(found, scene, conflicts[cta])
+    for cta in sorted(judging.conflicts):
+        _add(found, scene, judging.conflicts[cta])
+    left = judging.left
     if any(finding.level is Severity.ERROR for finding in found.values()):  # that other CTAs did the same is no news
         left = {depth: ctas for depth, ctas in left.items() if depth.severity is not Severity.INFO}
     unjudged = (_unjudged(scene, depth, ctas, len(sites)) for depth, ctas in left.items())
     return (*found.values(), *unjudged)
+
+
+class _Judging:
+    """Judges CTAs of a launch, or its clusters, exactly, until their logs are too long together."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        sites: Mapping[int, set[int]],
+        units: Units,
+        has_agents: Collection[int],
+        streams: Streams | None,
+    ) -> None:
+        self.scene, self.sites, self.units, self.has_agents, self.streams = scene, sites, units, has_agents, streams
+        self.conflicts: dict[int, list[Conflict]] = {}
+        """The first CTA of a unit → its races; so in the other maps."""
+        self.left: dict[_Depth, dict[int, set[int]]] = {}
+        """CTAs that were not judged, or not to the end of their log, with their suspicious instructions."""
+        self._judged: dict[frozenset[int], _Depth] = {}
+        self._spent = 0
+        self._same = Known()
+
+    def judge(self, ctas: Sequence[int]) -> None:
+        """Judge CTAs in this order, except for those that did the same as one without a race."""
+        streams = self.streams
+        logs = self._logs([cta for cta in ctas if streams is None or streams.cost(cta) is None])
+        for cta in ctas:
+            if streams is not None and streams.is_cleared(cta):
+                continue
+            suspicious, instructions = self.sites[cta], frozenset(self.sites[cta])
+            if self._spent > RECORDS_AT_MOST and instructions in self._judged:
+                self.left.setdefault(self._judged[instructions], {})[cta] = suspicious
+                continue
+            cost = streams.cost(cta) if streams is not None else None
+            if streams is not None and cost is not None:
+                # It counts as if it had been judged here: what is left must not depend on earlier launches.
+                self._judged[instructions] = _Depth(whole=True, has_agents=cta in self.has_agents)
+                self._spent += cost
+                streams.clear(cta)
+                continue
+            log = logs[cta] if cta in logs else self._log(cta)
+            self._judged[instructions] = _Depth(log.whole, cta in self.has_agents)
+            if not log.whole:
+                self.left.setdefault(self._judged[instructions], {})[cta] = suspicious
+            self._judge_log(cta, log, self._same if cta in logs else Known())
+
+    def _judge_log(self, cta: int, log: "_Log", same: Known) -> None:
+        shapes, semantics = len(same.shapes), semantics_of(self.scene)
+        semantics = replace(semantics, one_cluster=self.units.size > 1)
+        judgement = judge_cta(log.records, math.prod(self.scene.launch.block), semantics, same)
+        # A CTA that did the same as another costs little.
+        cost = len(log.records) if len(same.shapes) > shapes else 0
+        self._spent += cost
+        self.conflicts[cta] = judgement.conflicts
+        if not log.whole:  # a wait may follow
+            self.conflicts[cta] = [each for each in judgement.conflicts if each.code not in AT_THE_END]
+        elif judgement.settled and self.streams is not None and log.digest is not None:
+            self.streams.keep(log.records, log.digest, semantics, cost)
+            if (self.streams.digest(cta) == log.digest).all():
+                self.streams.clear(cta)
+
+    def _logs(self, ctas: Sequence[int]) -> "dict[int, _Log]":
+        """Return the logs of these CTAs from one run; none if only one is suspicious, or if they are too long together.
+
+        The room depends on all suspicious CTAs, so that it is not less where most of them did the same.
+        """
+        capacity = min(FIRST_LOG * len(self.sites) * self.units.size, LOG_OF_ALL)
+        if len(self.sites) < 2 or not ctas:
+            return {}
+        log, count, digests = self._recorded(sorted(ctas), capacity)
+        if count > capacity:
+            return {}
+        numbers, index = np.unique(log["cta"], return_inverse=True)
+        whose = np.array([self.units.first(cta) for cta in numbers.tolist()])[index]
+        by_cta = np.argsort(whose, kind="stable")
+        parts = np.split(by_cta, np.flatnonzero(np.diff(whose[by_cta])) + 1)
+        logs = {int(whose[part[0]]): log[part] for part in parts if len(part)}
+        return {cta: _Log(own, True, digests[cta] if digests is not None else None) for cta, own in logs.items()}
+
+    def _log(self, cta: int) -> "_Log":
+        room, most = FIRST_LOG * self.units.size, LOG_AT_MOST * self.units.size
+        log, count, digests = self._recorded([cta], room)
+        if count > room:
+            log, count, digests = self._recorded([cta], min(count, most))
+        return _Log(log, len(log) == count, digests[cta] if digests is not None else None)
+
+    def _recorded(
+        self, ctas: Sequence[int], capacity: int
+    ) -> tuple[npt.NDArray[np.void], int, npt.NDArray[np.uint64] | None]:
+        """Return the log of some CTAs, how long it would be without the limit, and digests if streams are followed."""
+        count = math.prod(self.scene.launch.grid)
+        ctas = sorted(member for cta in ctas for member in self.units.members(cta))
+        chosen = np.zeros(count, bool)
+        chosen[ctas] = True
+        recorder = Recorder(chosen, capacity)
+        if self.streams is None:
+            self.scene.again(recorder, ctas)
+            return *recorder.read(), None
+        stream = Stream(count)
+        self.scene.again(Probes(recorder, stream), ctas)
+        return *recorder.read(), stream.read()
+
+
+@dataclass(frozen=True)
+class _Log:
+    """What a CTA did when it ran again."""
+
+    records: npt.NDArray[np.void]
+    whole: bool
+    digest: npt.NDArray[np.uint64] | None
+    """Of its stream, if streams are followed."""
 
 
 def judge_buffers(scene: Scene, known: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -159,22 +274,6 @@ def unchecked_copies(scene: Scene) -> tuple[Finding, ...]:
     return (replace(note, count=len(copies)),)
 
 
-def unchecked_peers(scene: Scene) -> tuple[Finding, ...]:
-    """Return a note about accesses to the shared memory of other CTAs, which are not checked for races."""
-    if math.prod(scene.source.function.cluster) < 2 and math.prod(scene.launch.cluster) < 2:
-        return ()
-    generic = maps_generic(scene.source.inlined)
-    body = [item for item in scene.source.inlined.body if isinstance(item, Instruction)]
-    found = [ins for ins in body if ins.facts.uses_memory and reaches_peers(ins, generic=generic)]
-    if not found:
-        return ()
-    message = "races of accesses to the shared memory of other CTAs of the cluster were not checked"
-    cure = "order them by barrier.cluster, or by an mbarrier of the CTA that owns the memory"
-    first = found[0]
-    note = Finding("R102", message, ptx_line=first.line, place=first.place, severity=Severity.INFO, cure=cure)
-    return (replace(note, count=len(found)),)
-
-
 def _read_only(scene: Scene, met: WrittenRead) -> Finding:
     load, store = (scene.source.instruction_at.get(site) for site in (met.load, met.store))
     address = met.offset + GLOBAL_BASE
@@ -206,44 +305,10 @@ def _add(found: dict[tuple[object, ...], Finding], scene: Scene, conflicts: Iter
         found[key] = finding if known is None else replace(known, count=known.count + finding.count)
 
 
-def _logs(scene: Scene, ctas: Collection[int]) -> dict[int, npt.NDArray[np.void]]:
-    """Return the logs of all these CTAs from one run; none if there is only one, or if they are too long together."""
-    capacity = min(FIRST_LOG * len(ctas), LOG_OF_ALL)
-    if len(ctas) < 2 or not capacity:
-        return {}
-    log, count = _recorded(scene, sorted(ctas), capacity)
-    if count > capacity:
-        return {}
-    whose = log["cta"]
-    by_cta = np.argsort(whose, kind="stable")
-    parts = np.split(by_cta, np.flatnonzero(np.diff(whose[by_cta])) + 1)
-    return {int(whose[part[0]]): log[part] for part in parts if len(part)}
-
-
-def _recorded(scene: Scene, ctas: Sequence[int], capacity: int) -> tuple[npt.NDArray[np.void], int]:
-    chosen = np.zeros(math.prod(scene.launch.grid), bool)
-    chosen[ctas] = True
-    recorder = Recorder(chosen, capacity)
-    scene.again(recorder, ctas)
-    return recorder.read()
-
-
 def _ends_first(ctas: list[int]) -> list[int]:
     """The first, the last, the second, the last but one, and so on: the last ones have the rests of tiles."""
     pairs = zip(ctas, reversed(ctas), strict=True)
     return list(dict.fromkeys(cta for pair in pairs for cta in pair))
-
-
-def _log(scene: Scene, cta: int) -> tuple[npt.NDArray[np.void], bool]:
-    """The log of one CTA, and whether it is whole."""
-    log, count = _recorded(scene, [cta], FIRST_LOG)
-    if count > FIRST_LOG:
-        log, count = _recorded(scene, [cta], min(count, LOG_AT_MOST))
-    return log, len(log) == count
-
-
-def _conflicts(scene: Scene, log: npt.NDArray[np.void], same: Known) -> list[Conflict]:
-    return find_conflicts_in_cta(log, math.prod(scene.launch.block), semantics_of(scene), same)
 
 
 def _where(scene: Scene, address: int) -> str:
@@ -310,12 +375,12 @@ def _barriers(scene: Scene, *, of_warps: bool) -> list[Place]:
 def _unjudged(scene: Scene, depth: _Depth, left: Mapping[int, set[int]], total: int) -> Finding:
     cta, sites = next(iter(left.items()))
     ins = scene.source.instruction_at.get(min(sites)) if sites else None
-    which = "CTAs with asynchronous accesses" if depth.only_agents else "suspicious CTAs"
+    which = "CTAs with asynchronous accesses" if depth.has_agents else "suspicious CTAs"
     words = f"{len(left)} of {total} {which} were not checked in detail"
     words += "; CTAs that did the same were" if depth.whole else f" beyond {LOG_AT_MOST:,} accesses"
     return Finding(
         "R102",
-        words if depth.only_agents else f"possible race: {words}",
+        words if depth.has_agents else f"possible race: {words}",
         ptx_line=ins.line if ins else 0,
         place=ins.place if ins else None,
         cta=_position(cta, scene.launch.grid),

@@ -16,8 +16,8 @@ from weft.vm.memory import LOCAL_BASE, PARAM_BASE, WINDOW_BYTES
 
 from .agent_clock import STORES
 from .copy_clock import NEVER
-from .order import Order, touches
-from .record import What
+from .events import What
+from .order import Order, across, touches
 from .semantics import Semantics, is_strong, is_volatile
 
 PLAIN, VOLATILE, STRONG = range(3)
@@ -45,12 +45,32 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     granule = int(np.bitwise_or.reduce(at | size)) if len(at) else 1
     granule = min(granule & -granule, 16)
     record = touching[index]
-    snapshots = order.snapshot_of[record]
     if not len(record):
         return {name: np.zeros(0, np.int64) for name in ("key", "granule", "agent")}, granule
+    agent_of = np.full((4, len(log)), -1, np.int64)  # record → column, number, end and row of its agent
+    for each, known_agent in order.agents.issued.items():
+        agent_of[:, each] = known_agent.column, known_agent.number, known_agent.ended, known_agent.row
+    pieces = size // granule
+    repeat = np.repeat(np.arange(len(at)), pieces)
+    within = np.arange(len(repeat)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    owner = np.searchsorted(order.ctas, part["owner"][index]).astype(np.int64)
+    granules = across(at, owner)[repeat] // granule + within
+    agent = agent_of[0, record] >= 0
+    multiplied = agent & (what[record] == What.TILE)
+    if multiplied.any():
+        alike = np.stack([log["cta"], log["warp"], log["site"], agent_of[1], agent_of[3]])
+        kept = _representatives(granules, _classes(record, multiplied, alike)[repeat])
+        repeat, within, granules = repeat[kept], within[kept], granules[kept]
+        used = np.zeros(len(record), bool)
+        used[repeat] = True
+        repeat = (np.cumsum(used) - 1)[repeat]
+        index, lane, at, record, agent, multiplied = (
+            each[used] for each in (index, lane, at, record, agent, multiplied)
+        )
+    snapshots = order.snapshot_of[record]
     rows_known = np.stack([snapshot.rows for snapshot in order.snapshots])
     epochs = np.stack([snapshot.epochs for snapshot in order.snapshots])
-    kinds = _kinds(part["site"], semantics)
+    kinds = _kinds(part, semantics)
     copies = _copied(log, touching, what)
     stored = (part["what"] == What.BULK) & (part["number"] == STORES)
     end, end_epoch = record.copy(), epochs[snapshots, lane].astype(np.int64)
@@ -67,13 +87,8 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
         ends = np.stack([np.minimum(copy.waited, copy.ended) for copy in issued])[number, who]
         epochs_then = np.stack([copy.epoch for copy in issued])[number, who]
         end[lasting], end_epoch[lasting] = ends[lasting[known]], epochs_then[lasting[known]]
-    agent = np.isin(record, list(order.agents.issued))
-    if agent.any():
-        which, number = np.unique(record[agent], return_inverse=True)
-        agents = [order.agents.issued[each] for each in which.tolist()]
-        late[agent] = np.array([each.column for each in agents])[number]
-        late_number[agent] = np.array([each.number for each in agents])[number]
-        end[agent], end_epoch[agent] = np.array([each.ended for each in agents])[number], NEVER
+    late[agent], late_number[agent], end[agent] = agent_of[:3, record[agent]]
+    end_epoch[agent] = NEVER
     cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
     per_cta = len(order.column_of) // len(order.ctas)
     thread = cta * per_cta + part["warp"][index].astype(np.int64) * LANES + lane
@@ -82,9 +97,8 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     if len(by_warp):
         row[by_warp] = [order.joint_rows[number] for number in snapshots[by_warp].tolist()]
         actor[by_warp] = -1 - thread[by_warp] // LANES
-    multiplied = agent & (what[record] == What.TILE)
     if multiplied.any():
-        row[multiplied] = [order.agents.issued[each].row for each in record[multiplied].tolist()]
+        row[multiplied] = agent_of[3, record[multiplied]]
         actor[multiplied] = _PRODUCTS - thread[multiplied] // LANES
     lane_rows: Rows = {
         "thread": thread,
@@ -114,24 +128,24 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     # A volatile access is strong only where it serves to synchronise.
     flags = np.array([address for _, address in order.flags], np.int64)
     lane_rows["strength"][(lane_rows["strength"] == VOLATILE) & np.isin(at, flags)] = STRONG
-    pieces = size // granule
-    repeat = np.repeat(np.arange(len(at)), pieces)
-    within = np.arange(len(repeat)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    granules = at[repeat] // granule + within
-    if multiplied.any():
-        kept = _representatives(granules, _classes(lane_rows, multiplied)[repeat])
-        repeat, within, granules = repeat[kept], within[kept], granules[kept]
     rows = {name: column[repeat] for name, column in lane_rows.items()}
     rows["access"], rows["within"], rows["granule"] = index[repeat].astype(np.int64), within, granules
     return rows, granule
 
 
-def _classes(rows: Rows, multiplied: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-    """Return a number for each access; those of one product by one warp have the same."""
+def _classes(
+    record: npt.NDArray[np.intp], multiplied: npt.NDArray[np.bool_], alike: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Return a number for each access, by a lane in a record; those of one product by one warp have the same.
+
+    `alike` has a column for each record: products that agree in it are one.
+    """
     numbers = np.arange(1, len(multiplied) + 1, dtype=np.uint64)
-    alike = np.stack([rows[name][multiplied] for name in ("actor", "row", "late_number", "site")])
-    _, first, which = np.unique(alike, axis=1, return_index=True, return_inverse=True)
-    numbers[multiplied] = numbers[multiplied][first][which.reshape(-1)]
+    products = np.flatnonzero(multiplied)
+    fresh = np.append(True, np.diff(record[products]) != 0)  # the lanes of a record are one after the other
+    ones = products[fresh]
+    _, first, which = np.unique(alike[:, record[ones]], axis=1, return_index=True, return_inverse=True)
+    numbers[products] = numbers[ones[first][which.reshape(-1)]][np.cumsum(fresh) - 1]
     return numbers
 
 
@@ -150,13 +164,17 @@ def _representatives(granules: npt.NDArray[np.int64], classes: npt.NDArray[np.ui
     return kept
 
 
-def _kinds(sites: npt.NDArray[np.int32], semantics: Semantics) -> npt.NDArray[np.int64]:
+def _kinds(part: npt.NDArray[np.void], semantics: Semantics) -> npt.NDArray[np.int64]:
     """Return for each access whether it is plain, volatile or strong."""
-    by_site = {}
-    for site in np.unique(sites).tolist():
-        ins = semantics.at(site)
-        by_site[site] = VOLATILE if is_volatile(ins) else STRONG if is_strong(ins) else PLAIN
-    return np.array([by_site[site] for site in sites.tolist()], np.int64)
+    sites, index = np.unique(part["site"], return_inverse=True)
+    found = [semantics.at(site) for site in sites.tolist()]
+    signals = np.array([ins is not None and ins.facts.signals for ins in found])
+    strong = [is_strong(ins) or sends for ins, sends in zip(found, signals.tolist(), strict=True)]
+    kinds = [
+        VOLATILE if is_volatile(ins) else STRONG if each else PLAIN for ins, each in zip(found, strong, strict=True)
+    ]
+    # st.async is a plain store, and an atomic operation at an mbarrier.
+    return np.where(signals[index] & (part["what"] == What.STORE), PLAIN, np.array(kinds)[index])
 
 
 def _copied(

@@ -14,11 +14,14 @@ detected at its second access, so none is missed. Only the mark of a copy outliv
 may access the bytes, not even the lane that issued the copy. Barriers of a part of the CTA or of a warp, locks and
 fences are not modelled here. A CTA with a suspicious access is run again: `SecondLook` drops those in which threads
 only stored the same value, the rest is judged exactly (`race_review.py`), and only what that finds is a finding.
-A CTA with bulk copies or products of a warpgroup is judged exactly, too: the shadows do not follow these.
+A CTA with bulk copies or products of a warpgroup is judged exactly, too, or like one that did the same
+(`race_streams.py`): the shadows do not follow these. So is a cluster whose CTAs access each other's shared memory, as a
+whole.
 Threads that have exited need not reach a barrier, as on the hardware: it also orders what they did.
 """
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,16 +57,22 @@ from weft.vm.runtime.shape import (
     unbits,
     when,
 )
-from weft.vm.runtime.watch import Access, BulkCopy, Scene
+from weft.vm.runtime.watch import Access, BulkCopy, Instrumentation, Scene
 
 from . import global_race
+from .combine import Probes
 from .global_race import note
 from .lane_shadow import EPOCH_SHIFT, LAST_EPOCH, SEVERAL, Entries, lanes_with, read_entries
 from .race_alike import TAG_BYTES, forget_tags, leave_tags, only_alike
-from .race_review import judge_buffers, judge_read_only, judge_suspects, unchecked_copies, unchecked_peers
+from .race_review import AT_THE_END, judge_buffers, judge_read_only, judge_suspects, unchecked_copies
 from .race_step import IN_FLIGHT, READERS, STORED, Step
+from .race_streams import Streams
 from .shadow import any_of, either, read_rows, read_shadow
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size
+from .stream import MOST_CTAS, Stream
+
+if TYPE_CHECKING:
+    from weft.vm.program import Plan
 
 SUSPECT, AGENTS = FIRST_PROBE_CODE + 1, FIRST_PROBE_CODE + 2
 _SUSPECT, _MEET = "probe.race.suspect", "probe.race.meet"
@@ -75,24 +84,42 @@ _REPORTS_PER_CTA = 16
 
 
 class RaceCheck(SharedProbe):
-    """Finds R101 to R109, and S313."""
+    """Finds R101 to R109, S312, S313 and S316."""
 
     name = "race"
     codes = {SUSPECT: ("R102", "possible race"), AGENTS: ("R104", "asynchronous accesses")}  # noqa: RUF012
     keeps_before = True
     notices_writes = True
     reviews_always = True
+    sees_peers = True
+
+    def __init__(self, stream: Stream | None = None) -> None:
+        super().__init__()
+        self.stream = stream
+        """The streams of the same run, if the kernel has agents: its CTAs are all judged exactly, or like another."""
+
+    def at_slot(self, slot: int) -> Self:
+        other = super().at_slot(slot)
+        other.stream = self.stream
+        return other
+
+    def for_launch(self, plan: "Plan", ctas: int) -> Instrumentation:
+        if not plan.has_agents or ctas > MOST_CTAS:
+            return self
+        stream = Stream(ctas)
+        return Probes(RaceCheck(stream), stream)
 
     def review(self, findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
         global_race.require_copies(scene)
         mine = {code for code, _ in self.codes.values()}
-        in_ctas = judge_suspects(scene, SUSPECT, AGENTS, still_suspicious)
+        streams = Streams(scene, self.stream.read()) if self.stream is not None else None
+        in_ctas = judge_suspects(scene, (SUSPECT, AGENTS), still_suspicious, streams)
         others = [found for found in findings if found.code not in mine]
         if any(FINDING_CODES[found.code].ends_launch or found.code == "S309" for found in others):
             # Waits may have been cut off, or the run itself has found it.
-            in_ctas = tuple(found for found in in_ctas if found.code not in ("S309", "S313"))
-        notes = (*unchecked_copies(scene), *unchecked_peers(scene))
-        return (*others, *in_ctas, *judge_buffers(scene, in_ctas), *judge_read_only(scene), *notes)
+            in_ctas = tuple(found for found in in_ctas if found.code not in AT_THE_END)
+        buffers = judge_buffers(scene, in_ctas)
+        return (*others, *in_ctas, *buffers, *judge_read_only(scene), *unchecked_copies(scene))
 
     # -- memory: the warps' epochs, how often this CTA was suspected, and the two shadows --------------------------
 
@@ -173,7 +200,7 @@ class RaceCheck(SharedProbe):
             self.note_agent(b, lanes)
 
     def note_agent(self, b: Builder, lanes: Value) -> None:
-        """Report the first agent of a CTA."""
+        """Report the first agent of a CTA, or the first access to another CTA."""
         place = b.offset(self.memory_of_warp(b), _AGENTS)
         with when(b, b.icmp("eq", b.load("i32", place, align=4), const("i32", 0)), likely=False):
             b.store(const("i32", 1), place, align=4)
@@ -182,6 +209,9 @@ class RaceCheck(SharedProbe):
     # -- sources of copies ---------------------------------------------------------------------------------------
 
     def access(self, b: Builder, event: Access) -> None:
+        if event.peer:
+            self.note_agent(b, event.lanes)
+            return
         super().access(b, event)
         self.note_global(b, event)
         if b.name == f"{PREFIX}mbarrier.land":

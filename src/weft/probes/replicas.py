@@ -21,8 +21,8 @@ from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 
 from .conflict import Conflict
+from .events import What
 from .order import Order
-from .record import What
 from .semantics import Semantics
 
 

@@ -44,6 +44,8 @@ class Semantics:
     for its warp, and a shuffle, not a barrier, lets the others continue."""
     cluster_with: Callable[[int], int] = int
     """Number of a CTA → that of its cluster."""
+    one_cluster: bool = False
+    """Whether all CTAs of the log are those of one cluster, so that its scope holds between all of them."""
     kinds: dict[int, int] = field(default_factory=dict)
     """Site → what `kind` returned for it."""
 
@@ -51,14 +53,20 @@ class Semantics:
         """Return 0 if the site does not synchronise, 1 if it does, FLAG if perhaps (volatile), COUNTS for arrivals."""
         if site not in self.kinds:
             ins = self.at(site)
-            strong = COUNTS if ins is not None and ins.facts.counts else 1
-            self.kinds[site] = FLAG if is_volatile(ins) else strong if is_strong(ins) else 0
+            signals = ins is not None and ins.facts.signals
+            strong = COUNTS if ins is not None and (ins.facts.counts or signals) else 1
+            self.kinds[site] = FLAG if is_volatile(ins) else strong if is_strong(ins) or signals else 0
         return self.kinds[site]
 
     def copies(self, site: int) -> bool:
         """Whether the instruction there is a cp.async of bytes."""
         ins = self.at(site)
         return ins is not None and ins.facts.starts == "cp.async"
+
+    def is_wide(self, ins: Instruction | None) -> bool:
+        """Whether a fence or a strong access holds between the CTAs of the log."""
+        scope = ins.mods.get("scope", ins.mods.get("level", "gpu")) if ins is not None else "cta"
+        return scope not in (("cta",) if self.one_cluster else ("cta", "cluster"))
 
     def looks(self, ins: Instruction) -> bool:
         """Whether the kernel uses the value that an access returns."""
@@ -104,11 +112,6 @@ def _decisive(line: Sequence[Instruction]) -> Instruction:
     accesses = [ins for ins in line if ins.facts.uses_memory]
     others = [ins for ins in line if ins.facts.fences]
     return min(accesses, key=lambda ins: is_volatile(ins) + 2 * is_strong(ins)) if accesses else (others or line)[0]
-
-
-def is_wide(ins: Instruction | None) -> bool:
-    """Whether a fence or a strong access holds between CTAs."""
-    return ins is not None and ins.mods.get("scope", ins.mods.get("level", "gpu")) not in ("cta", "cluster")
 
 
 def is_volatile(ins: Instruction | None) -> bool:

@@ -26,7 +26,7 @@ from weft.ptx.module import Function, Instruction
 from weft.ptx.passes.build_cfg import Block, Cfg, build_cfg
 from weft.vm.ir import LANES
 
-from .record import What
+from .events import What
 from .taint_slice import read_by
 
 

@@ -3,18 +3,22 @@
 import hashlib
 import math
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from weft.core.errors import WeftError
 from weft.core.records import Binary, Run
+from weft.engines.arguments import Array
 from weft.engines.bound_kernel import BoundKernel
 from weft.engines.kernel_file import KernelFile
 from weft.engines.launch import Launch
 from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
+from weft.ptx.module import Function, Instruction, Module, Sym
 from weft.ptx.parse import parse
 from weft.tasks.task import Problem, Task
 
@@ -36,24 +40,48 @@ class Bench:
     problem: Problem
     kernel: KernelFile
     bound: BoundKernel
+    plain: Mapping[str, Binary]
+    """Entry → its optimised build, for the launches that no edit of a batch changes."""
     until: float = math.inf
     """The time of the process at which no further edit is tested."""
 
     @classmethod
     def of(cls, candidate: Candidate, task: Task, problem: Problem, until: float = math.inf) -> "Bench":
-        kernel = replace(candidate.load(problem), debug=True)
+        optimised = candidate.load(problem)
+        kernel = replace(optimised, debug=True)
         arrays = {name: array.copy() for name, array in problem.arrays.items()}
-        return cls(candidate, task, problem, kernel, kernel.bind(arrays), until)
+        bound = kernel.bind(arrays)
+        plain = optimised.binaries(problem.arrays) if len(bound.launches) > 1 else {}
+        return cls(candidate, task, problem, kernel, bound, plain, until)
 
     @property
     def binary(self) -> Binary:
         return self.bound.launches[0].binary
 
+    @cached_property
+    def module(self) -> Module:
+        """The -G build."""
+        return parse(self.binary.ptx)
+
+    @cached_property
+    def launches_of(self) -> Mapping[str, tuple[int, ...]]:
+        """Function → the launches that may call it."""
+        found: dict[str, list[int]] = {}
+        for number, launch in enumerate(self.bound.launches):
+            for name in _called(self.module, self.binary.entries.get(launch.entry, launch.entry)):
+                found.setdefault(name, []).append(number)
+        return {name: tuple(numbers) for name, numbers in found.items()}
+
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Whether launches may be of different builds: not if they have variables of the module in common."""
+        shared = [each for each in self.module.variables if each.space == "global" and not each.init]
+        return bool(self.plain) and not shared and not self.bound.constants
+
     def edits(self) -> list[Edit]:
         """Return all edits of lines in the user's file."""
-        text = self.binary.ptx
-        module = parse(text)
-        functions = [function for function in module.functions.values() if function.body]
+        text, module = self.binary.ptx, self.module
+        functions = [function for name, function in module.functions.items() if name in self.launches_of]
         name = self.candidate.path.name
         files = {file for file in module.files.values() if file.rpartition("/")[2] == name}
         shape = self.problem.workload.shape
@@ -67,20 +95,72 @@ class Bench:
         """
         text = switched(self.binary.ptx, edits)
         binary = replace(self.binary, ptx=text, ptx_digest=hashlib.sha256(text.encode()).hexdigest())
-        bound = replace(self.bound, launches=tuple(_with_binary(launch, binary) for launch in self.bound.launches))
         gpu = VirtualGPU(self.kernel.gpu, threads=1)
-        start = {name: array.copy() for name, array in bound.arrays.items()}
-        unedited: list[bytes] | None = None
-        most = MOST_STEPS
-        numbers = [number for number, edit in enumerate(edits, 1) if among is None or edit in among]
-        for number in ([0] if among is None else []) + numbers:
-            if time.process_time() > self.until:
-                return
-            for name, array in bound.arrays.items():
-                if array.flags.writeable:
-                    array[...] = start[name]
+        before, bound = self._cut(binary, {at for edit in edits for at in self.launches_of.get(edit.function, ())})
+        tested = [number for number, edit in enumerate(edits, 1) if among is None or edit in among]
+
+        def chosen(number: int) -> BoundKernel:
             gpu.reset()
             gpu.set_symbol(binary, bound.launches[0].entry, CHOICE, np.array([number], np.uint32))
+            return bound
+
+        numbers = tested if among is not None else [0, *tested]
+        for number in passing_numbers(before, chosen, numbers, gpu, self._passes, self.until):
+            yield edits[number - 1]
+
+    def _cut(self, binary: Binary, changed: Collection[int]) -> tuple[BoundKernel, BoundKernel]:
+        """Return the launches before the first that edits change, and it with all behind it; only launches that edits
+        change have the edited build.
+        """
+        launches = self.bound.launches
+        if not self.is_mixed:
+            changed = range(len(launches))
+        first = min(changed, default=0)
+        made = [
+            launch_with(launch, binary if number in changed else self.plain[launch.entry])
+            for number, launch in enumerate(launches)
+        ]
+        before = replace(self.bound, launches=tuple(made[:first]), complete=False)
+        return before, replace(self.bound, launches=tuple(made[first:]), complete=self.bound.complete and not first)
+
+    def _passes(self, arrays: Mapping[str, Array]) -> bool:
+        return passes_task(self.candidate, self.task, self.problem, self.kernel, arrays)
+
+
+def passes_task(
+    candidate: Candidate, task: Task, problem: Problem, kernel: KernelFile, arrays: Mapping[str, Array]
+) -> bool:
+    """Return whether the results in these arrays pass the gates of the task."""
+    outputs = {output.name: arrays[output.name] for output in task.outputs if output.name in arrays}
+    return bool(task.judge(problem, outputs, candidate.declared_at(kernel, problem)).passed)
+
+
+def passing_numbers(
+    before: BoundKernel,
+    chosen: Callable[[int], BoundKernel],
+    numbers: Sequence[int],
+    gpu: VirtualGPU,
+    passes: Callable[[Mapping[str, Array]], bool],
+    until: float,
+) -> Iterator[int]:
+    """Yield the numbers of edits with which a call passes; none if it passes with 0, the kernel as it is.
+
+    `before` are launches that no edit changes, which run once; `chosen` returns the others with one edit.
+    """
+    given = {name: array.copy() for name, array in before.arrays.items()}
+    try:
+        if before.launches:
+            run = _run(before, gpu, MOST_STEPS)
+            if run is None or not run.clean:  # no edit behind it helps
+                return
+        start = {name: array.copy() for name, array in before.arrays.items()}
+        unedited: list[bytes] | None = None
+        most = MOST_STEPS
+        for number in numbers:
+            if time.process_time() > until:
+                return
+            _restore(before, start)
+            bound = chosen(number)
             run = _run(bound, gpu, most)
             if number == 0 and run is not None:
                 entered = sum(sum(visits.blocks) for visits in run.visits)
@@ -89,19 +169,41 @@ class Bench:
             # An edit without an effect on the arrays repairs nothing, whatever the judge would say about findings.
             if run is None or not run.clean or results == unedited:
                 continue
-            passes = self._passes(bound)
+            passed = passes(bound.arrays)
             if number == 0:
-                if passes:
+                if passed:
                     return
                 unedited = results
-            elif passes:
-                yield edits[number - 1]
+            elif passed:
+                yield number
+    finally:
+        _restore(before, given)
 
-    def _passes(self, bound: BoundKernel) -> bool:
-        names = [output.name for output in self.task.outputs if output.name in bound.arrays]
-        outputs = {name: bound.arrays[name] for name in names}
-        declared = self.candidate.declared_at(self.kernel, self.problem)
-        return bool(self.task.judge(self.problem, outputs, declared).passed)
+
+def _called(module: Module, entry: str) -> Iterator[str]:
+    """Yield a function and those that it calls, directly or not, each once."""
+    todo, seen = [entry], {entry}
+    while todo:
+        function = module.functions.get(todo.pop())
+        if function is None or not function.body:
+            continue
+        yield function.name
+        fresh = dict.fromkeys(name for name in _names_in(function) if name in module.functions and name not in seen)
+        seen |= set(fresh)
+        todo += fresh
+
+
+def _names_in(function: Function) -> Iterator[str]:
+    """Yield the symbols that its instructions name: a called function, or one whose address is taken."""
+    for item in function.body:
+        if isinstance(item, Instruction):
+            yield from (operand.name for operand in item.operands if isinstance(operand, Sym))
+
+
+def _restore(bound: BoundKernel, contents: Mapping[str, Array]) -> None:
+    for name, array in bound.arrays.items():
+        if array.flags.writeable:
+            array[...] = contents[name]
 
 
 def _run(bound: BoundKernel, gpu: VirtualGPU, most: int) -> Run | None:
@@ -112,16 +214,17 @@ def _run(bound: BoundKernel, gpu: VirtualGPU, most: int) -> Run | None:
         return None
 
 
-def _with_binary(launch: Launch, binary: Binary) -> Launch:
+def launch_with(launch: Launch, binary: Binary, args: Sequence[Any] | None = None) -> Launch:
+    """Return a launch of the same kernel in another build, with these arguments or its own."""
     return Launch(
         binary,
         launch.entry,
         launch.grid,
         launch.block,
-        launch.args,
+        launch.args if args is None else args,
         shared_bytes=launch.shared_bytes,
         cluster=launch.cluster,
-        names=launch.names,
+        names=launch.names if args is None else (),
         arrays=launch.arrays,
         opt_in_shared=launch.opt_in_shared,
         place=launch.place,

@@ -25,6 +25,8 @@ class Edit:
     """What is changed, in the source's terms: `33 → 32`, `< → <=`."""
     key: tuple[int, int, int, str]
     """Identifies the edit in another build of the same source: line, instruction, operand, and what is done."""
+    function: str = ""
+    """The function of the PTX."""
 
     @property
     def ptx_line(self) -> int:
@@ -48,12 +50,12 @@ def edits_of(
         for site in sites_of(function, lines, files, sizes or {}):
             line = site.place.line
             counts[line] = counts.get(line, -1) + 1
-            found += _edits_at(site, counts[line])
+            found += _edits_at(site, counts[line], function.name)
     return found
 
 
-def _edits_at(site: Site, number: int) -> Iterator[Edit]:
+def _edits_at(site: Site, number: int, function: str) -> Iterator[Edit]:
     for template in TEMPLATES:
         for made in template(site):
             key = site.place.line, number, made.at, made.mark
-            yield Edit(site.place, made.changes, made.kind, made.words, key)
+            yield Edit(site.place, made.changes, made.kind, made.words, key, function)

@@ -5,9 +5,10 @@ workload that failed first, with its other sizes: an edit that only hides the sy
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice, zip_longest
+from typing import Any, TypeVar
 
 from weft.core.errors import WeftError
 from weft.core.records import Place
@@ -27,6 +28,7 @@ MOST_SECONDS = 35.0
 """CPU time after which no further edit is tested."""
 
 Progress = Callable[[str], None]
+Batch = TypeVar("Batch", bound=Sequence[Any])
 
 _LATER: Mapping[Kind, int] = {
     Kind.TERM: 4,
@@ -73,8 +75,10 @@ def find_repairs(
         bench = Bench.of(candidate, task, problems[0], time.process_time() + MOST_SECONDS)
         others = [Bench.of(candidate, task, problem) for problem in problems[1:]]
         edits = bench.edits()
+        if not edits:
+            return ()
         tested: set[Edit] = set()
-        for number, batch in enumerate(_batches(edits, suspected), 1):
+        for number, batch in enumerate(islice(_batches(edits, suspected, bench.launches_of), MOST_BATCHES), 1):
             if time.process_time() > bench.until:
                 break
             progress(f"trying {len(batch)} edits ({number} of at most {MOST_BATCHES})")
@@ -87,13 +91,35 @@ def find_repairs(
     return ()
 
 
-def _batches(edits: Sequence[Edit], suspected: Sequence[int]) -> Iterator[Sequence[Edit]]:
-    """Yield batches, the likeliest edits of the most suspected lines first."""
-    places = {line: _place_in(line, suspected) for line in {edit.place.line for edit in edits}}
-    ordered = sorted(edits, key=lambda edit: places[edit.place.line] + _LATER.get(edit.kind, 0))
+def _batches(
+    edits: Sequence[Edit], suspected: Sequence[int], launches_of: Mapping[str, tuple[int, ...]]
+) -> Iterator[Sequence[Edit]]:
+    """Yield batches, the likeliest edits of the most suspected lines first.
+
+    The edits of a batch change the same launches, as every changed kernel is compiled. Every second batch is of the
+    most suspected launches, the others are of the rest, the smallest first: which launch is wrong is not always known,
+    and one that prepares the inputs of another is often small.
+    """
+    places = {line: place_among(line, suspected) for line in {edit.place.line for edit in edits}}
+    by_launches: dict[tuple[int, ...], list[Edit]] = {}
+    for edit in sorted(edits, key=lambda edit: places[edit.place.line] + _LATER.get(edit.kind, 0)):
+        by_launches.setdefault(launches_of.get(edit.function, ()), []).append(edit)
+    first, *others = by_launches.items()
+    others.sort(key=lambda each: len(each[0]) * len(each[1]))
+    for batch in taking_turns(_cut(first[1]), [_cut(group) for _, group in others]):
+        yield sorted(batch, key=lambda edit: edit.order)
+
+
+def taking_turns(suspected: Iterable[Batch], others: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
+    """Yield every second batch of `suspected`, and one of each of the others in turn between them."""
+    rest = chain.from_iterable(zip_longest(*others))
+    yield from filter(None, chain.from_iterable(zip_longest(suspected, filter(None, rest))))
+
+
+def _cut(ordered: Sequence[Edit]) -> Iterator[Sequence[Edit]]:
     size = max(BATCH, len(ordered) // BATCHES_OF_ALL)
-    for first in range(0, min(len(ordered), size * MOST_BATCHES), size):
-        yield sorted(ordered[first : first + size], key=lambda edit: edit.order)
+    size = len(ordered) if len(ordered) <= 2 * BATCH else size
+    return (ordered[first : first + size] for first in range(0, len(ordered), size))
 
 
 def _repairing(bench: Bench, others: Sequence[Bench], edits: Sequence[Edit]) -> list[Edit]:
@@ -115,7 +141,7 @@ def _simpler_nearby(edits: Sequence[Edit], found: Sequence[Edit]) -> list[Edit]:
     return sorted(near[:BATCH], key=lambda edit: edit.order)
 
 
-def _place_in(line: int, suspected: Sequence[int]) -> int:
+def place_among(line: int, suspected: Sequence[int]) -> int:
     """Return the place of a line among the suspected ones; a line between them is put behind its neighbour."""
     return min((at + _PER_LINE * abs(line - other) for at, other in enumerate(suspected)), default=0)
 
@@ -128,9 +154,12 @@ def _also(bench: Bench, edits: Sequence[Edit], found: Sequence[Edit]) -> Iterato
         yield keys[edit.key]
 
 
-def _by_line(edits: Sequence[Edit], suspected: Sequence[int]) -> Iterator[Repair]:
-    """Yield the likeliest edit of each line."""
-    ordered = sorted(edits, key=lambda edit: edit.place.line)
-    best = [min(group, key=lambda edit: edit.kind) for _, group in groupby(ordered, key=lambda edit: edit.place.line)]
-    for edit in sorted(best, key=lambda edit: (edit.kind, _place_in(edit.place.line, suspected))):
-        yield Repair(edit.place, edit.words, edit.kind)
+def _by_line(edits: Sequence[Edit], suspected: Sequence[int]) -> list[Repair]:
+    return likeliest_first([Repair(edit.place, edit.words, edit.kind) for edit in edits], suspected)
+
+
+def likeliest_first(repairs: Sequence[Repair], suspected: Sequence[int]) -> list[Repair]:
+    """Return the likeliest edit of each line, the likeliest first."""
+    ordered = sorted(repairs, key=lambda each: each.place.line)
+    best = [min(group, key=lambda each: each.kind) for _, group in groupby(ordered, key=lambda each: each.place.line)]
+    return sorted(best, key=lambda each: (each.kind, place_among(each.place.line, suspected)))

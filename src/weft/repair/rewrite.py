@@ -117,6 +117,12 @@ def _constants(line: SourceLine, words: str) -> Rewrites:
         if token.text == "INFINITY" and was in ("-inf", "inf"):
             first = index - 1 if line.at(index - 1) == "-" else index
             yield line.put(first, index, _float(becomes))
+    if _difference(becomes, was) == _difference("0", becomes) != 0:  # half of it: `2 * 32` → `32`
+        for index, token in line.tokens("number"):
+            if token.text == "2" and line.at(index + 1) == "*":
+                yield line.put(index, index + 1, "")
+            elif token.text == "2" and line.at(index - 1) == "*":
+                yield line.put(index - 1, index, "")
     difference = _difference(was, becomes)
     if difference in (-1, 1):
         for index, token in line.tokens("number"):

@@ -104,6 +104,8 @@ _OTHER_BASE = {
 are log2(e) and ln(2).
 """
 _SHUFFLES = {"down": "bfly", "up": "bfly", "xor": "down"}
+_STEPS = 4, 1024
+"""Steps of loops that are tested with half of their value; of a smaller one, one less is half."""
 _BITS_OF_FLOATS = 1 << 24
 """Larger integers are bits of floats: infinity plus one would be NaN, which `fminf` leaves out."""
 _FLOAT_WORDS = {"-inf as bits": -math.inf, "1 as bits": 1.0}
@@ -111,7 +113,7 @@ _FLOAT_WORDS = {"-inf as bits": -math.inf, "1 as bits": 1.0}
 
 
 def constants(site: Site) -> Iterator[Made]:
-    """Another constant: one more, one less, a starting value, the other sign, half of a float."""
+    """Another constant: one more, one less, half of a step or of a float, a starting value, the other sign."""
     if not _is_edited(site) or site.is_address:
         return
     for at in range(1, len(site.operands)):
@@ -122,6 +124,8 @@ def constants(site: Site) -> Iterator[Made]:
             kind = _width(site, at)
             counts = abs(operand.value) < _BITS_OF_FLOATS
             values = {"-1": operand.value - 1, "+1": operand.value + 1} if counts else {}
+            if site.name == "add" and _STEPS[0] <= operand.value <= _STEPS[1] and operand.value % 2 == 0:
+                values["/2"] = operand.value // 2  # the step of a loop, counted twice
             if site.name in ("mov", "add", "st"):  # where 0 and 1 are values that people write
                 values |= {"0": 0, "1": 1}
             if site.opcode in ("mov.u32", "mov.b32") and operand.value in (0, _bits(1.0)):

@@ -224,13 +224,13 @@ def judge_attention(problem: AttentionProblem, outputs: Outputs, declared: Decla
     o, lse = outputs["o"], outputs.get("lse")
     gold, ref16, dtype = problem.gold, problem.ref16, problem.workload.dtype
     common = [] if ref16 is None else [flash_gate(o, gold.o, ref16.o, dtype)]
-    error = compare(o, gold.o)
+    error, expected = compare(o, gold.o), problem.packed({"o": gold.o})["o"]
     tried = []
     for algorithm in algorithms_of(declared, problem.workload.encoding, dtype):
         gates = (*_against(problem.emulated(algorithm), problem, o, lse), *common)
-        tried.append((Judgement(gates, error, gold.o), algorithm))
+        tried.append((Judgement(gates, error, expected), algorithm))
     judged, algorithm = min(tried, key=lambda each: (not each[0].passed, max(gate.ratio for gate in each[0].gates)))
-    return Judgement(judged.gates, error, gold.o, _parts(problem, problem.emulated(algorithm), o))
+    return Judgement(judged.gates, error, expected, _parts(problem, problem.emulated(algorithm), o))
 
 
 def _against(emulated: Emulated, problem: AttentionProblem, o: Array, lse: Array | None) -> list[GateResult]:

@@ -6,8 +6,8 @@ from weft.attention.emulate import Algorithm
 
 from .task import PLAIN, Declared
 
-_TENSOR_CORE = frozenset(["wmma_qk", "wmma", "fp8_wmma", "pipelined", "hopper_tma", "fa_triton"])
-_ROUNDS_P = frozenset(["wmma", "fp8_wmma", "pipelined", "hopper_tma", "fa_triton"])
+_TENSOR_CORE = frozenset(["wmma_qk", "wmma", "fp8_wmma", "pipelined", "hopper_tma", "fa_triton", "varlen_triton"])
+_ROUNDS_P = frozenset(["wmma", "fp8_wmma", "pipelined", "hopper_tma", "fa_triton", "varlen_triton"])
 
 
 def algorithms_of(declared: Declared, encoding: str, dtype: str) -> tuple[Algorithm, ...]:

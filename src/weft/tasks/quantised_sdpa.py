@@ -1,7 +1,8 @@
 """`quantised_sdpa`: attention on f16, bf16 or f32 by the FP8 recipe; the kernel quantises, and both products are E4M3.
 
-A kernel declares by macros its block sizes (BLOCK_M, BLOCK_N), whether it flushes (FLUSH) and whether it smooths K
-(SMOOTH); the defaults are 64, 64, yes and yes.
+A kernel declares by macros its block sizes (BLOCK_M, BLOCK_N), whether it flushes (FLUSH), whether it smooths K
+(SMOOTH), and how many products its tensor core adds at once (FUSED_PRODUCTS: 16 in Ada's mma, 32 in Hopper's wgmma);
+the defaults are 64, 64, yes, yes and 16.
 """
 
 from weft.attention.bias import bias_gate

@@ -52,5 +52,6 @@ def recipe_of(macros: Mapping[str, str], dtype: str) -> Recipe:
         block_n=int(macros.get("BLOCK_N", "64")),
         flush=macros.get("FLUSH", "64") != "0",
         smooth=macros.get("SMOOTH", "1") != "0",
+        products=int(macros.get("FUSED_PRODUCTS", "16")),
         out_dtype=dtype,
     )

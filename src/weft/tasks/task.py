@@ -88,7 +88,7 @@ class Judgement:
     error: ErrorReport
     """Error of the first output relative to the reference."""
     expected: Array
-    """The reference of the first output."""
+    """The reference of the first output, in the kernel's layout."""
     parts: Mapping[str, ErrorReport] = field(default_factory=dict)
     """The parts of the error, for tasks that split it."""
 

@@ -24,8 +24,8 @@ ENCODED = ("fp8_sdpa", "quantised_sdpa")
 """Tasks of rungs that compute on 8-bit codes, which are inputs or made by the kernel."""
 SELF_QUANTISED = "e4m3"
 """The encoding of rungs that quantise by themselves."""
-BACKWARD = "backward"
-"""The rung that computes gradients: it supports every call that a forward rung does."""
+BACKWARD = ("backward_mma", "backward")
+"""The rungs that compute gradients, the fastest first; the last supports every call that a forward rung does."""
 TILE = 128
 """A rung that takes only full tiles gets sequences that are a multiple of this."""
 
@@ -66,7 +66,8 @@ def sdpa(
 
     f16, bf16 or f32; (…, heads, length, dimension). A query that sees no key (`bottom_right` with more queries than
     keys) gives 0 and LSE -inf. `rung` names a kernel of the ladder; the default is the highest that supports the call.
-    Gradients of O flow to q, k and v through the rung `backward`; LSE has none.
+    Gradients of O flow to q, k and v through the rung `backward_mma`, or `backward` where that does not support the
+    call; LSE has none.
     """
     mask = _mask(is_causal, causal_align, unknown)
     call = _Call(q, k, v, enable_gqa)
@@ -194,7 +195,7 @@ def _backward(
         f"d{name}": torch.empty_like(x, memory_format=torch.contiguous_format)
         for name, x in zip("qkv", (q, k, v), strict=True)
     }
-    chosen = Chosen(BACKWARD, DTYPES[q.dtype], mask, scale)
+    chosen = Chosen(backward_rung(_wanted(q, k, mask)), DTYPES[q.dtype], mask, scale)
     run_kernel(chosen, {name: x.contiguous() for name, x in given.items()}, gradients)
     return gradients["dq"], gradients["dk"], gradients["dv"]
 
@@ -284,6 +285,11 @@ def choose_rung(wanted: Wanted, name: str = "") -> Rung:
     raise UsageError(f"no rung of the ladder supports this call. {'; '.join(reasons)}")
 
 
+def backward_rung(wanted: Wanted) -> str:
+    """Return the rung that computes the gradients of a call."""
+    return next((name for name in BACKWARD if not _lacks(RUNGS[name], wanted)), BACKWARD[-1])
+
+
 def _must_be_named(rung: Rung) -> str:
     """Return why a rung is not chosen where the caller names none; empty if it is."""
     if rung.gpu:
@@ -299,6 +305,11 @@ def why_not(rung: Rung, wanted: Wanted) -> str:
     encodings = (SELF_QUANTISED,) if rung.task == "quantised_sdpa" else rung.encodings
     if wanted.encoding and wanted.encoding not in encodings:
         return f"its codes are {' or '.join(encodings)}, not {wanted.encoding}"
+    return _lacks(rung, wanted)
+
+
+def _lacks(rung: Rung, wanted: Wanted) -> str:
+    """Return the type, mask or size of the call that the rung does not take; empty if it takes all."""
     dtypes = rung.outputs if rung.task == "fp8_sdpa" else rung.dtypes
     if wanted.dtype not in dtypes:
         return f"it takes {' or '.join(dtypes)}, not {wanted.dtype}"

@@ -201,7 +201,8 @@ WARP_REGISTERS = Field(1168, "i32")
 WARP_REPEATS = Field(1172, "i32")
 """Whether the loop of the last test (WARP_POLLED) changes nothing: it fails until another warp acts."""
 WARP_MISSING = Field(1176, "i64")
-"""If it waits for registers (WARP_POLLED is POOL): how many it needs; in the lower half, how many are free."""
+"""Two numbers of what it waits for, by WARP_POLLED. POOL: the registers it needs, and how many are free. CLUSTER: the
+threads that miss, and all. GROUP: the number of a warp that is behind, and the steps it has taken."""
 WARP_HOME = Field(1184, "ptr")
 """The worker that it belongs to. WARP_WORKER and WARP_SHARED are those of another CTA while the warp accesses it."""
 WARP_CLUSTER = Field(1192, "i32")
@@ -213,8 +214,8 @@ WARP_ODD = Field(1208, "i32")
 WARP_TO_WAIT = Field(1212, "i32")
 """Lanes that arrived there and did not wait since."""
 WARP_BYTES = 1216
-POOL, CLUSTER = 0xFFFFFFFF, 0xFFFFFFFE
-"""In WARP_POLLED: the warp waits for registers, or for its cluster, not for an mbarrier."""
+POOL, CLUSTER, GROUP = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
+"""In WARP_POLLED: the warp waits for registers, its cluster or its warpgroup, not for an mbarrier."""
 
 REPORT_BYTES = 32
 """code i32, site i32, lanes i32, warp i32, address i64, CTA i32, detail i32."""
@@ -232,5 +233,5 @@ BAD_MAP, BAD_SIZE, EARLY_PHASE, NOT_AWAITED, GIVEN_UP = range(24, 29)
 OTHER_STEP, OTHER_DESCRIPTOR, FEWER_STEPS = range(29, 32)
 INCOMPLETE_GROUP, NO_REGISTERS, WRONG_REGISTERS = range(10, 13)
 PEER_GONE, ARRIVED_TWICE, NOT_ARRIVED = range(13, 16)
-NO_CLUSTER = 32
-FIRST_PROBE_CODE = 33
+NO_CLUSTER, BEHIND = 32, 33
+FIRST_PROBE_CODE = 34

@@ -71,6 +71,11 @@ CODES: Mapping[int, tuple[str, str]] = {
         "S301",
         "deadlock: these lanes wait for the barrier of their cluster, which {upper} of its {lower} threads miss",
     ),
+    c.BEHIND: (
+        "S311",
+        "deadlock: wgmma.wait_group waits for warp {upper} of the warpgroup, which has executed {lower} of its wgmma"
+        " and setmaxnreg",
+    ),
     c.PEER_GONE: ("S312", "access to the shared memory of CTA rank {lower} of the cluster, which has ended"),
     c.ARRIVED_TWICE: ("S315", "these lanes arrive at the barrier of the cluster twice without a wait between"),
     c.NOT_ARRIVED: ("S315", "these lanes wait for the barrier of the cluster, at which they did not arrive"),
@@ -87,6 +92,7 @@ _NUMBERS = (
     c.NO_REGISTERS,
     c.WRONG_REGISTERS,
     c.NO_CLUSTER,
+    c.BEHIND,
     c.PEER_GONE,
     c.ARRIVED_TWICE,
     c.NOT_ARRIVED,

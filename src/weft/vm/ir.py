@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 LANES = 32
+FENCED = 32
+"""Accesses to memory between two fences for the compiler: the time of LLVM's instruction selection and scheduler grows
+with the square of their number."""
 
 
 class Value(NamedTuple):
@@ -83,6 +86,7 @@ class Builder:
         self.labels = 0
         self.block = "entry"
         self.closed = False
+        self.accesses = 0
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -126,7 +130,7 @@ class Builder:
         if not self.closed:
             self.br(label)
         self.lines.append(f"{label}:")
-        self.block, self.closed = label, False
+        self.block, self.closed, self.accesses = label, False, 0
 
     def br(self, label: str) -> None:
         self.do(f"br label %{label}")
@@ -198,10 +202,20 @@ class Builder:
     # -- memory and vectors ---------------------------------------------------------------------------------
 
     def load(self, ty: str, pointer: Value, *, align: int = 1) -> Value:
+        self._count_access(pointer)
         return self.emit(ty, f"load {ty}, ptr {pointer.ref}, align {align}")
 
     def store(self, value: Value, pointer: Value, *, align: int = 1) -> None:
+        self._count_access(pointer)
         self.do(f"store {value.ty} {value.ref}, ptr {pointer.ref}, align {align}")
+
+    def _count_access(self, pointer: Value) -> None:
+        """Separate groups of accesses in a long block by a fence, which is no instruction of the CPU."""
+        if pointer.ref.startswith("%s"):
+            return  # from alloca: becomes an SSA value
+        self.accesses += 1
+        if self.accesses % FENCED == 0:
+            self.do('fence syncscope("singlethread") seq_cst')
 
     def offset(self, pointer: Value, byte_offset: int | Value) -> Value:
         """Return `pointer` moved by a number of bytes."""

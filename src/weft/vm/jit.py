@@ -79,11 +79,14 @@ LARGE = 8 << 20
 half a minute."""
 
 
-def compile_object(text: str, what: str, *, level: int = 1) -> bytes:
-    """Compile LLVM IR to a relocatable object. Only SSA construction and clean-up run: more passes do not pay."""
+def compile_object(text: str, what: str, *, level: int = 1, large: int = LARGE) -> bytes:
+    """Compile LLVM IR to a relocatable object. Only SSA construction and clean-up run: more passes do not pay.
+
+    From `large` characters on, LLVM's fast instruction selection is used.
+    """
     with _lock:
         start = time.perf_counter()
-        machine = _machine(level if len(text) < LARGE else 0)
+        machine = _machine(level if len(text) < large else 0)
         try:
             module = llvm.parse_assembly(text)
         except RuntimeError as error:

@@ -57,6 +57,7 @@ def run(
     `chip` decides how many CTAs are resident together (None: the smallest GPU of the program's architecture).
     """
     suited = program.suited_to(launch.block)
+    watch = watch.for_launch(suited.plan, math.prod(launch.grid))
     return _Run(suited, launch, memory, globals_at, watch, chip).execute(threads, schedule, ctas)
 
 

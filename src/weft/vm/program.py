@@ -23,6 +23,10 @@ from .emit.in_step import InStep, resume_points
 from .emit.kernel import Kernel, find_chains, frame_slots
 from .layout import Layout, Placed, lay_out, module_globals
 
+LARGE_DIVERGENT = 256 << 10
+"""Characters of IR: in a large kernel few warps run divergent code, and not for long. LLVM's fast instruction selection
+takes a third of the time; a small loop that is divergent throughout would run 1.3 times as long."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -62,6 +66,11 @@ class Plan:
     """Whether it must be launched with a cluster."""
     max_threads: int
     ptx_digest: str
+
+    @functools.cached_property
+    def has_agents(self) -> bool:
+        """Return whether the kernel has bulk copies or products of a warpgroup, which go on after their instruction."""
+        return any(name.startswith(("bulk.", "multicast.", "warpgroup.")) for name in self.imports)
 
     @functools.cached_property
     def param_bytes(self) -> int:
@@ -124,7 +133,8 @@ class Program:
         if blob is None:
             imports = list(self.plan.imports)
             text = Divergent(self.source.kernel, "divergent", imports).emit_module()
-            blob = json.dumps(imports).encode() + b"\n" + jit.compile_object(text, f"{self.plan.entry} (divergent)")
+            code = jit.compile_object(text, f"{self.plan.entry} (divergent)", large=LARGE_DIVERGENT)
+            blob = json.dumps(imports).encode() + b"\n" + code
             if key:
                 jit.objects().put(key, blob)
         head, _, code = blob.partition(b"\n")

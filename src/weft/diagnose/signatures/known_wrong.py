@@ -1,6 +1,6 @@
 """Outputs that are those of a wrong implementation which the task's gate is tested with.
 
-For tasks whose stages are not located in a run: each wrong implementation names the stage it breaks.
+For the backward pass: each wrong implementation names the stage it breaks.
 """
 
 from collections.abc import Iterator

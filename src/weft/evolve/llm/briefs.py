@@ -202,8 +202,8 @@ A candidate is one CUDA C++ file: device code, and comment lines that start with
 
 - `sizes`, `in`, `out`, `workspace`, `scalar`: arrays and numbers. Inputs and outputs keep their names, types and
   shapes.
-- `define NAME = value`: a macro, and a name in formulas. `ELEMENT` and `CAUSAL`, where the start has them, are set by
-  the judge: keep them.
+- `define NAME = value`: a macro, and a name in formulas. `ELEMENT`, `CAUSAL`, `WINDOW_LEFT` and `WINDOW_RIGHT`, where
+  the start has them, are set by the judge: keep them.
 - `launch name<{D}>(arguments)  grid(x, y, z) block(x, y, z) shared(bytes) opt_in_shared when(formula)`: one launch.
   Several lines run in order. `grid`, `block` and the rest may be on a separate line below.
 - Formulas have `+ - * / // % **`, comparisons, `min max cdiv sqrt ceil log2`, and nothing else; use `//` or `cdiv` for

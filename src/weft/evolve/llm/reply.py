@@ -23,8 +23,8 @@ MOST_HYPOTHESIS_CHARS = 600
 MOST_WORD_CHARS = 80
 MOST_PREDICTED = 12
 CUDA_FENCES = ("cuda", "cu", "cpp", "c++")
-SELECTORS = ("ELEMENT", "CAUSAL", "ENCODING")
-"""Macros with which the judge selects type, mask and encoding."""
+SELECTORS = ("ELEMENT", "CAUSAL", "WINDOW_LEFT", "WINDOW_RIGHT", "ENCODING")
+"""Macros with which the judge selects type, mask, window and encoding."""
 
 _FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*([\w+]*)[^`~]*")
 _LEVER = re.compile(r"[A-Za-z][\w .-]{0,39}")

@@ -102,6 +102,8 @@ def _shapes(rung: Rung, names: Sequence[str]) -> list[Shape]:
 def _definition(kernel: KernelFile, shape: Shape) -> Definition:
     element = {name: kind for kind, name in DTYPES.items()}[kernel.outputs[0].element]
     mask = MASKS[int(kernel.defines.get("CAUSAL", "0"))]
+    if any(kernel.defines.get(name, "-1") != "-1" for name in ("WINDOW_LEFT", "WINDOW_RIGHT")):
+        raise UsageError("-D WINDOW_LEFT, WINDOW_RIGHT: the definition has no window")
     masked = "" if mask == "none" else f"_causal_{mask}"
     q, kv = ("B", "HQ", "SQ", "D"), ("B", "HKV", "SKV", "D")
     outputs = {"output": TensorSpec(q, element), "lse": TensorSpec(q[:3], "float32")}

@@ -152,6 +152,11 @@ class Facts:
         return any(access.holds == "mbarrier" for access in self.accesses)
 
     @property
+    def signals(self) -> bool:
+        """Whether a thread stores by it, and an mbarrier counts the bytes: st.async and red.async."""
+        return not self.starts and any(access.holds == "bytes" for access in self.accesses)
+
+    @property
     def counts(self) -> bool:
         """Whether threads arrive by it, or wait for arrivals: at an mbarrier, or at the barrier of a cluster."""
         return self.is_mbarrier or self.group == "cluster"

@@ -21,10 +21,10 @@ _arrive_sm_90 = partial(form, "mbarrier", _ARRIVES)
 _try = partial(form, "mbarrier", replace(_ARRIVES, accesses=_TESTS, order="acquire"))
 _bytes = partial(form, "mbarrier", Facts(accesses=_COUNTS, order="relaxed", target="sm_90"))
 _PLACE = {"space": "shared shared::cta"}
-_RELEASE = {"sem": "release", "scope": "cta", **_PLACE}
+_RELEASE = {"sem": "release", "scope": "cta cluster", **_PLACE}
 # Those of another CTA take arrivals and bytes, and return no state.
 _PEER = {"order": "release relaxed", "scope": "cta cluster"}
-_ACQUIRE = {"sem": "acquire", "scope": "cta", **_PLACE}
+_ACQUIRE = {"sem": "acquire", "scope": "cta cluster", **_PLACE}
 _RELAXED = {"sem": "relaxed", "scope": "cta cluster", "space": "shared shared::cta shared::cluster"}
 _BYTES = "{.sem}{.scope}{.space}.b64"
 

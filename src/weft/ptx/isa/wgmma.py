@@ -3,6 +3,7 @@
 The manual's imm-trans-a is `trans` if A is a descriptor; otherwise `trans` is its imm-trans-b.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from .facts import Facts
@@ -21,6 +22,9 @@ def _shapes(k: int) -> str:
 
 
 _INTEGER_SHAPES = " ".join(f"m64n{n}k32" for n in (8, 16, 24, *range(32, 257, 16)))
+
+COMPLETE = form("wgmma", replace(_WAIT, result="lane"), "9.7.15.7.3", "wgmma.wait_group.sync.aligned p:pred, count:u32")
+"""Not in the manual: it returns whether all warps of the group have issued their products (`passes/give_way.py`)."""
 
 ROWS: tuple[Form, ...] = (
     _wgmma(f"{_OPCODE}{_D_A_B}, scale_a:s32, scale_b:s32, trans:s32; trans_b:s32", shape=_shapes(16),

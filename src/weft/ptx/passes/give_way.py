@@ -4,6 +4,8 @@ Before:  setmaxnreg.inc.sync.aligned.u32 232;
 After:   L: setmaxnreg.inc.sync.aligned.u32 %granted, 232;  @!%granted bra L;
 Before:  barrier.cluster.wait.acquire.aligned;
 After:   L: barrier.cluster.wait.acquire.aligned %granted;  @!%granted bra L;
+Before:  wgmma.wait_group.sync.aligned 0;
+After:   L: wgmma.wait_group.sync.aligned %granted, 0;  @!%granted bra L;
 """
 
 from dataclasses import replace
@@ -11,6 +13,7 @@ from dataclasses import replace
 from ..isa.cluster import OVER
 from ..isa.control import GRANTED
 from ..isa.form import Form
+from ..isa.wgmma import COMPLETE
 from ..module import Function, Guard, Instruction, LabelDef, Reg
 from .build_cfg import branch_to
 
@@ -18,7 +21,7 @@ _RESULT = Reg("%granted")
 
 
 def give_way(function: Function) -> Function:
-    """Return the function with a loop for each request of registers and each wait for a cluster."""
+    """Return the function with a loop for each request of registers and each wait for a cluster or a warpgroup."""
     if not any(_asking(item) for item in function.body):
         return function
     body: list[Instruction | LabelDef] = []
@@ -42,4 +45,6 @@ def _asking(item: Instruction | LabelDef) -> Form | None:
         return None
     if item.facts.registers and item.mods["action"] == "inc":
         return GRANTED
+    if item.facts.orders == "wait":
+        return COMPLETE
     return OVER if item.facts.group == "cluster" and item.facts.order == "acquire" else None

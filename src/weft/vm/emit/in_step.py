@@ -1,10 +1,13 @@
 """The code that runs while all 32 lanes run together: registers are SSA values, uniform ones scalars.
 
-It leaves for the `divergent` code when lanes disagree at a branch, after storing the live registers in the frame,
-and it can be entered again at every block in `resume_points`: barrier continuations, loop heads, joins.
+It leaves for the `divergent` code when lanes disagree at a branch, and it can be entered again at every block in
+`resume_points`: barrier continuations, loop heads, joins. A varying register that is live at one of them is kept in the
+warp's frame, which both codes share: a chain of blocks loads what it reads, and stores what it has set. A CPU has
+registers for 16 such vectors, so LLVM would write most of them to the stack anyway; and every barrier would copy
+hundreds of registers that nothing uses before the next one. Uniform registers are stored when the code is left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import Guard, Imm, Instruction, Reg
@@ -31,7 +34,7 @@ from ..context import (
 )
 from ..ir import LANES, Value, const, lanes_of, module_text, vec
 from ..runtime.shape import get, put
-from .kernel import Kernel, KernelEmitter
+from .kernel import Kernel, KernelEmitter, chain_starts
 from .matrix import mma_together
 from .sync import arrive
 from .tensorcore import MOST_SETS
@@ -49,12 +52,23 @@ def resume_points(cfg: Cfg, uniformity: Uniformity, regions: Mapping[int, Masked
     return sorted(points - masked)
 
 
+def kept_in_frame(kernel: Kernel, points: Iterable[int]) -> frozenset[str]:
+    """Return the varying registers that are live at a block where a warp may enter."""
+    return frozenset(
+        name for point in points for name in kernel.liveness.at(point) if name in kernel.uniformity.varying
+    )
+
+
 class InStep(KernelEmitter):
     """Emits `i32 @in_step(ptr warp)`."""
 
     def __init__(self, kernel: Kernel, symbol: str, imports: list[str]) -> None:
         super().__init__(kernel, symbol, imports)
         self.varying = kernel.uniformity.varying
+        self.points = resume_points(self.cfg, kernel.uniformity, kernel.regions)
+        self.starts = chain_starts(self.cfg, self.points)
+        self.in_frame = kept_in_frame(kernel, self.points)
+        self.frame = get(self.b, self.warp, WARP_FRAME)
         self.slots: dict[str, Value] = {}
         self.known: dict[str, Value] = {}
         self.lifted: dict[str, Value] = {}
@@ -77,15 +91,26 @@ class InStep(KernelEmitter):
             return scalar
         return "i32" if scalar == "i1" else vec(scalar)
 
-    def slot(self, name: str) -> Value:
+    def slot(self, name: str) -> tuple[Value, int]:
+        """Return where a register is between chains of blocks, and the alignment."""
+        if name in self.in_frame:
+            return self.b.offset(self.frame, self.kernel.frame[name]), 4
         if name not in self.slots:
             self.slots[name] = self.b.alloca(self.storage_type(name))
-        return self.slots[name]
+        return self.slots[name], 64
+
+    def load_slot(self, name: str) -> Value:
+        pointer, align = self.slot(name)
+        return self.b.load(self.storage_type(name), pointer, align=align)
+
+    def store_slot(self, name: str, value: Value) -> None:
+        pointer, align = self.slot(name)
+        self.b.store(value, pointer, align=align)
 
     def stored(self, name: str) -> Value:
         """Return the register as it is kept."""
         if name not in self.known:
-            self.known[name] = self.b.load(self.storage_type(name), self.slot(name), align=64)
+            self.known[name] = self.load_slot(name)
         return self.known[name]
 
     def get(self, name: str) -> Value:
@@ -165,10 +190,9 @@ class InStep(KernelEmitter):
     def emit_module(self) -> str:
         """Return the entire function as LLVM IR text."""
         b = self.b
-        points = resume_points(self.cfg, self.kernel.uniformity, self.kernel.regions)
         resume = get(b, self.warp, WARP_RESUME)
-        b.switch(resume, "resume.0", [(point, f"resume.{point}") for point in points if point])
-        for point in points:
+        b.switch(resume, "resume.0", [(point, f"resume.{point}") for point in self.points if point])
+        for point in self.points:
             self.begin()
             b.place(f"resume.{point}")
             self.reload(point)
@@ -177,8 +201,9 @@ class InStep(KernelEmitter):
         for block in self.cfg.blocks:
             if block.id in masked:
                 continue
-            self.begin()
-            b.place(f"block.{block.id}")
+            if block.id in self.starts or b.closed:
+                self.begin()
+                b.place(f"block.{block.id}")
             if block.id in self.kernel.chains:
                 self.count_block(block.id, self.kernel.chains[block.id])
             self.body(block)
@@ -197,7 +222,7 @@ class InStep(KernelEmitter):
             self.instruction(ins)
 
     def begin(self) -> None:
-        """Forget the known registers, because a new block starts."""
+        """Forget the known registers, because a new chain of blocks starts."""
         self.known, self.lifted, self.dirty, self.ins = {}, {}, {}, None
 
     def flush(self, block: Block) -> None:
@@ -207,35 +232,39 @@ class InStep(KernelEmitter):
             alive.update(self.kernel.liveness.at(successor))
         for name in self.dirty:
             if name in alive:
-                self.b.store(self.known[name], self.slot(name), align=64)
+                self.store_slot(name, self.known[name])
         self.dirty = {}
 
     def reload(self, point: int) -> None:
         """Load the registers live at `point` from the frame; one that is read before it is set starts as zero."""
         if point == 0:
             for name in self.kernel.liveness.at(0):
-                self.b.store(const(self.storage_type(name), 0), self.slot(name), align=64)
+                self.store_slot(name, const(self.storage_type(name), 0))
             return
-        b, frame = self.b, get(self.b, self.warp, WARP_FRAME)
+        b = self.b
         for name in self.kernel.liveness.at(point):
-            place = b.offset(frame, self.kernel.frame[name])
+            if name in self.in_frame:
+                continue
+            place = b.offset(self.frame, self.kernel.frame[name])
             ty = self.storage_type(name)
             if ty == "i1":
                 bits = b.load("i32", place, align=4)
-                b.store(b.icmp("ne", bits, const("i32", 0)), self.slot(name), align=64)
+                self.store_slot(name, b.icmp("ne", bits, const("i32", 0)))
             else:
-                b.store(b.load(ty, place, align=4), self.slot(name), align=64)
+                self.store_slot(name, b.load(ty, place, align=4))
 
     def spill(self, names: list[str]) -> None:
         """Store registers to the frame in the divergent code's form: 32 lanes each, predicates as masks."""
-        b, frame = self.b, get(self.b, self.warp, WARP_FRAME)
+        b = self.b
         for name in names:
-            value = b.load(self.storage_type(name), self.slot(name), align=64)
+            if name in self.in_frame:
+                continue
+            value = self.load_slot(name)
             if value.ty == "i1":
                 value = b.cast("sext", value, "i32")
             elif name not in self.varying:
                 value = b.splat(value)
-            b.store(value, b.offset(frame, self.kernel.frame[name]), align=4)
+            b.store(value, b.offset(self.frame, self.kernel.frame[name]), align=4)
 
     def leave(self, status: int, point: int) -> None:
         """Store the registers that `point` needs and return to the scheduler."""
@@ -249,6 +278,8 @@ class InStep(KernelEmitter):
         end, b = block.end, self.b
         self.ins = end
         if end is None:
+            if block.next is not None and block.next not in self.starts:
+                return
             self.flush(block)
             if block.next is None:
                 b.ret(const("i32", EXITED))
@@ -381,7 +412,7 @@ class InStep(KernelEmitter):
         }
         for name in sorted(written - alive):
             if name in self.kernel.frame:
-                self.b.store(const(self.storage_type(name), 0), self.slot(name), align=64)
+                self.store_slot(name, const(self.storage_type(name), 0))
 
     def diverge(self, pcs: Value, ways: set[int]) -> None:
         """Store registers and program counters, and continue in the divergent code."""

@@ -128,15 +128,18 @@ def frame_slots(cfg: Cfg, liveness: Liveness) -> tuple[dict[str, int], int]:
     return slots, max(at, 64)
 
 
-def find_chains(cfg: Cfg, points: Iterable[int]) -> dict[int, int]:
-    """Return runs of blocks that are split only by collectives: counted once, at their first block.
-
-    A block starts a run if it can be entered other than by falling through from a block that always does so.
-    """
+def chain_starts(cfg: Cfg, points: Iterable[int]) -> set[int]:
+    """Return the blocks that can be entered other than by falling through from a block that always does so."""
     starts = {0, *points}
     for block in cfg.blocks:
         if block.end is not None:
             starts.update(block.successors)
+    return starts
+
+
+def find_chains(cfg: Cfg, points: Iterable[int]) -> dict[int, int]:
+    """Return runs of blocks that are split only by collectives: counted once, at their first block."""
+    starts = chain_starts(cfg, points)
     chains: dict[int, int] = {}
     first = 0
     for block in cfg.blocks:

@@ -38,14 +38,24 @@ class _Descriptor:
 
 
 def wgmma(e: KernelContract, ins: Instruction) -> None:
-    """Write a product. It is complete when it is issued: only the race checker needs commits and waits."""
+    """Write a product. It is complete when it is issued, in its warp: a wait is for the other warps of the group.
+
+    Only the race checker needs commits, and waits that are over.
+    """
     if ins.facts.orders == "commit":
         e.runtime("products.commit", "void", [e.active(), e.site()])
     elif ins.facts.orders == "wait":
         pending = ins.operand("count")
         if not isinstance(pending, Imm):
             raise Unsupported(f"{ins.opcode} with a count in a register", ins.line)
+        b, over, after = e.b, e.b.label("over"), e.b.label("after")
+        granted = e.runtime("warpgroup.together", "i32", [])
+        e.dst(ins, e.mask_vector(granted), "p")
+        b.cbr(b.icmp("ne", granted, const("i32", 0)), over, after, likely=True)
+        b.place(over)
         e.runtime("products.wait", "void", [e.active(), const("i32", pending.value)])
+        b.br(after)
+        b.place(after)
     if not ins.has("mma_async"):
         return
     how = wgmma_of(ins)

@@ -154,9 +154,9 @@ def _run_cta(cta: Cta, *, to_its_end: bool) -> bool:
 
 
 def _hopeless(cta: Cta, waiting: list[RunningWarp]) -> None:
-    """Report the mbarriers that warps wait for when all warps only wait, and end the launch."""
+    """Report what warps wait for when all warps only wait, and end the launch."""
     for w in waiting:
-        name = f"deadlock: these lanes wait for the mbarrier at {w.waits_at:#x}, which misses"
+        code, name = "S301", f"deadlock: these lanes wait for the mbarrier at {w.waits_at:#x}, which misses"
         lanes = sum(1 << int(lane) for lane in np.flatnonzero(w.live))
         words = f"{name} {mbarrier.missing_at(cta, w.waits_at)}"
         if w.missing_registers is not None:
@@ -166,13 +166,24 @@ def _hopeless(cta: Cta, waiting: list[RunningWarp]) -> None:
             threads = prod(cta.grid.launch.block) * len(cta.cluster.ctas)
             missing = f"{w.missing_threads} of its {threads} threads miss"
             words = f"deadlock: these lanes wait for the barrier of their cluster, which {missing}"
-        cta.grid.record(Finding("S301", words, int(w.line[w.live].max()), None, cta.index, w.number, lanes))
+        if w.behind is not None:
+            code, name = "S311", f"deadlock: wgmma.wait_group waits for warp {w.behind.number} of the warpgroup"
+            words = f"{name}, which has executed {w.behind.steps_taken} of its wgmma and setmaxnreg"
+        cta.grid.record(Finding(code, words, int(w.line[w.live].max()), None, cta.index, w.number, lanes))
+    if any(_held(w).any() for w in cta.warps):
+        _deadlock(cta)
     raise Stop
+
+
+def _held(w: RunningWarp) -> Lanes:
+    """Return the lanes at a barrier or a collective."""
+    held: Lanes = (w.state == WAITING) | (w.state == PARKED)
+    return held
 
 
 def _run_warp(w: RunningWarp) -> bool:
     """Run until every lane is parked, waits or has exited, or the turn is over. False if no lane could run."""
-    began, w.gives_way, w.missing_registers, w.missing_threads = w.steps, False, None, 0
+    began, w.gives_way, w.missing_registers, w.missing_threads, w.behind = w.steps, False, None, 0, None
     while w.steps - began < w.grid.turn and not w.gives_way:
         if not _meet(w) and not _step(w):
             break
@@ -311,13 +322,13 @@ def _deadlock(cta: Cta) -> None:
                     where.setdefault((line, verb), []).append(f"warp {w.number} {text}")
     who = "; ".join(f"{', '.join(names)} at the {verb} in PTX line {line}" for (line, verb), names in where.items())
     gone = sum(int(np.count_nonzero(w.state == EXITED)) for w in cta.warps)
-    first = next(w for w in cta.warps if w.live.any())
-    mask = sum(1 << int(lane) for lane in np.flatnonzero(first.live))
+    first = next(w for w in cta.warps if _held(w).any())
+    mask = sum(1 << int(lane) for lane in np.flatnonzero(_held(first)))
     cta.grid.record(
         Finding(
             "S301",
             f"deadlock: {who}; {gone} threads have exited",
-            int(first.line[first.live].max()),
+            int(first.line[_held(first)].max()),
             None,
             cta.index,
             first.number,

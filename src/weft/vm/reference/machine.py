@@ -260,6 +260,8 @@ class RunningWarp(Warp):
         """If it waits for registers: how many it needs, and how many are free."""
         self.missing_threads = 0
         """If it waits for its cluster: how many threads have not arrived."""
+        self.behind: RunningWarp | None = None
+        """If it waits for its warpgroup: a warp that has not issued the same products yet."""
         self.arrived, self.odd, self.to_wait = (np.zeros(32, bool) for _ in range(3))
         """Lanes that arrived at the cluster's barrier in its current phase, that did so last in an odd phase, and that
         did not wait since."""

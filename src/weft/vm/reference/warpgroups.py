@@ -31,6 +31,17 @@ def take_step(w: RunningWarp, ins: Instruction, key: tuple[int, ...]) -> None:
         w.report("S311", words, ins, np.ones(32, bool))
 
 
+def await_group(w: RunningWarp) -> None:
+    """Wait for the warps of the group that have taken fewer steps: operands of a product are free after all of them."""
+    for other in w.cta.warps[w.number // WARPS * WARPS :][:WARPS]:
+        if w.steps_taken is None or other.steps_taken is None or not other.live.any():
+            continue
+        if other.steps_taken < w.steps_taken:
+            w.gives_way, w.behind = True, other
+            w.next_pc[w.mask] = w.pc[w.mask]
+            return
+
+
 def finish(cta: Cta) -> None:
     """Report warps that took fewer steps than others of their group, when a CTA ends."""
     for group, taken in cta.steps.items():

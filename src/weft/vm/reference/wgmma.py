@@ -12,7 +12,7 @@ from .access import fetch, locate
 from .fragments import Array, mma_fragment
 from .machine import RunningWarp
 from .tensorcore import mma
-from .warpgroups import take_step
+from .warpgroups import await_group, take_step
 
 _SIGN = {8: 0x80, 16: 0x8000, 32: 0x80000000}
 
@@ -68,6 +68,8 @@ def _tile(w: RunningWarp, ins: Instruction, how: Wgmma, name: str) -> Array:
 
 
 def _wgmma(w: RunningWarp, ins: Instruction) -> None:
+    if ins.facts.orders == "wait":
+        await_group(w)
     if not ins.has("mma_async"):  # products are complete when they are issued
         return
     how = wgmma_of(ins)

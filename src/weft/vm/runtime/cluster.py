@@ -29,12 +29,8 @@ from ..context import (
     WARP_ARRIVED,
     WARP_HOME,
     WARP_LIVE,
-    WARP_MISSING,
     WARP_ODD,
-    WARP_POLLED,
-    WARP_REPEATS,
     WARP_SHARED,
-    WARP_SLICE,
     WARP_TO_WAIT,
     WARP_WORKER,
     WORKER_BLOCK_THREADS,
@@ -54,7 +50,8 @@ from . import access, atomics, bulk, mbarrier
 from .barriers import warp_of
 from .bounds import without
 from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, unbits, when
-from .watch import Access, Instrumentation
+from .waiting import give_way
+from .watch import Access, BulkCopy, Instrumentation
 
 _I32, _I64 = vec("i32"), vec("i64")
 _STEP = [("ptr", "warp"), ("i32", "address"), ("i32", "lanes"), ("i32", "site")]
@@ -131,11 +128,7 @@ def _test(name: str, watch: Instrumentation) -> Builder:
         _tell(b, watch, over, b.op("sub", phase, const("i32", 1)))
     with when(b, b.icmp("ne", done, lanes)):
         threads = b.op("mul", get(b, worker, WORKER_BLOCK_THREADS), get(b, worker, WORKER_CLUSTER))
-        state = [b.cast("zext", value, "i64") for value in (missing, threads)]
-        put(b, warp, WARP_MISSING, b.op("or", b.op("shl", state[0], const("i64", 32)), state[1]))
-        put(b, warp, WARP_SLICE, const("i64", 0))
-        put(b, warp, WARP_POLLED, const("i32", CLUSTER))
-        put(b, warp, WARP_REPEATS, const("i32", 1))
+        give_way(b, CLUSTER, missing, threads)
     b.ret(done)
     return b
 
@@ -169,11 +162,15 @@ class _OfPeers(Instrumentation):
         self.key = watch.key
 
     def wants(self, event: str) -> bool:
-        return event == "access" and self._watch.sees_peers
+        return event in ("access", "bulk") and self._watch.sees_peers and self._watch.wants(event)
 
     def access(self, b: Builder, event: Access) -> None:
         if self._watch.sees_peers:
             self._watch.access(b, replace(event, peer=True))
+
+    def bulk(self, b: Builder, copy: BulkCopy) -> None:
+        if self._watch.sees_peers:
+            self._watch.bulk(b, replace(copy, peer=True))
 
 
 def _build(name: str, watch: Instrumentation) -> Builder:

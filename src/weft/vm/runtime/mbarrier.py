@@ -17,7 +17,8 @@ are carried out (`cp.settle`), and bulk loads whose bytes it counts, one by one 
 (`bulk.deliver`): their bytes are not there earlier. A warp whose phase is not over yields to others at its next
 backward branch.
 
-Watchers see an arrival and a test that succeeds as atomic accesses: the one releases, the other acquires.
+Watchers see an arrival, bytes that complete, and a test that succeeds as atomic accesses: the first two release, the
+test acquires.
 """
 
 from weft.core.errors import Unsupported
@@ -74,7 +75,7 @@ def build_mbarrier(name: str, watch: Instrumentation) -> list[Builder]:
         case "mbarrier.expect":
             return [_expect(name, watch)]
         case "mbarrier.expect_tx" | "mbarrier.complete_tx":
-            return [_bytes(name)]
+            return [_bytes(name, watch)]
         case "mbarrier.land":
             return [_land(name, watch)]
         case "mbarrier.landed":
@@ -332,14 +333,15 @@ def _expect(name: str, watch: Instrumentation) -> Builder:
     return b
 
 
-def _bytes(name: str) -> Builder:
+def _bytes(name: str, watch: Instrumentation) -> Builder:
     """Add to the pending bytes, or subtract from them; the last byte begins the next phase if no arrival is missing."""
     b = function(name, "void", [*_PLACE, (_LANES32, "bytes")])
     _changes(b)
-    valid, bad = _valid(b), Variable(b, const("i32", 0))
+    valid, bad, words = _valid(b), Variable(b, const("i32", 0)), _words(b)
     with each_lane(b, valid) as lane:
         place, counter = _word(b, b.param("address"), lane), _pending(b, b.param("address"), lane)
         word, before = b.load("i64", place, align=8), b.load("i32", counter, align=4)
+        b.store(word, _slot(b, words, lane), align=8)
         given = b.extract(b.param("bytes"), lane)
         after = b.op("add" if name.endswith("expect_tx") else "sub", before, given)
         size = b.intrinsic("abs", "i32", [after, const("i1", 0)])
@@ -351,6 +353,8 @@ def _bytes(name: str) -> Builder:
         with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
             _mark(b, bad, lane)
     _report(b, bad)
+    if name.endswith("complete_tx"):
+        _used(b, watch, b.param("address"), without(b, valid, bad.get()), words)
     b.ret()
     return b
 

@@ -12,11 +12,7 @@ from ..context import (
     POOL,
     WARP_ID,
     WARP_LIVE,
-    WARP_MISSING,
-    WARP_POLLED,
     WARP_REGISTERS,
-    WARP_REPEATS,
-    WARP_SLICE,
     WARP_WORKER,
     WORKER_FRUITLESS,
     WORKER_REGISTERS,
@@ -27,6 +23,7 @@ from ..ir import LANES, Builder, Value, const
 from ..wgmma_kind import WARPS
 from .barriers import warp_of
 from .shape import Variable, count_range, function, get, put, report, symbol, when
+from .waiting import give_way
 from .watch import Instrumentation
 
 _PARAMS = [("ptr", "warp"), ("i32", "count"), ("i64", "key"), ("i32", "lanes"), ("i32", "site")]
@@ -53,11 +50,8 @@ def _inc(name: str) -> Builder:
                 needed.set(b.op("add", needed.get(), more))
         free = b.op("sub", b.op("mul", warps, each), used.get())
         with when(b, b.icmp("sgt", needed.get(), free)):
-            wide = [b.cast("zext", b.op("mul", value, const("i32", LANES)), "i64") for value in (needed.get(), free)]
-            put(b, warp, WARP_MISSING, b.op("or", b.op("shl", wide[0], const("i64", 32)), wide[1]))
-            put(b, warp, WARP_SLICE, const("i64", 0))
-            put(b, warp, WARP_POLLED, const("i32", POOL))
-            put(b, warp, WARP_REPEATS, const("i32", 1))
+            threads = [b.op("mul", value, const("i32", LANES)) for value in (needed.get(), free)]
+            give_way(b, POOL, *threads)
             b.ret(const("i32", 0))
         _check(b, b.icmp("ult", count, get(b, warp, WARP_REGISTERS)))
         with count_range(b, warps) as number, when(b, _of_this_group(b, number)):

@@ -11,9 +11,13 @@ It returns DONE when the grid is finished, NEED_DIVERGENT when a warp diverged a
 can return to the host at any time and continue later.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ..context import (
     BARRIER_BYTES,
     BARRIER_COUNT,
+    BEHIND,
     CLUSTER,
     CONVERGED,
     DEADLOCK,
@@ -25,6 +29,7 @@ from ..context import (
     GRID_ORDER,
     GRID_STOP,
     GRID_TOTAL,
+    GROUP,
     NEED_DIVERGENT,
     NO_ARRIVAL,
     NO_CLUSTER,
@@ -108,8 +113,8 @@ from .watch import Instrumentation
 SHUFFLED_CLOCK = 3_600_000_000_000_003
 """Start of the clock in another order of CTAs; odd, so that its lowest bit changes too."""
 MOST_FRUITLESS = 1 << 13
-"""Rounds in which all warps only wait for mbarriers or registers, and nothing changes, before that is a deadlock, if a
-loop may test a limited number of times. If all loops only repeat their test, one such round is."""
+"""Rounds in which all warps only wait for mbarriers, registers or other warps, and nothing changes, before that is a
+deadlock, if a loop may test a limited number of times. If all loops only repeat their test, one such round is."""
 POLL_COST = 64
 """Loop iterations that a turn counts as if the warp ended it in waiting."""
 
@@ -267,21 +272,30 @@ def _turn() -> Builder:
         with when(b, b.op("xor", hopeless, const("i1", 1)), likely=True):
             b.ret(const("i32", DONE))
     _report_waiting(b, worker)
+    with _others(b, worker) as other, when(b, b.icmp("ne", get(b, other, WORKER_BUSY), const("i32", 0))):
+        _report_waiting(b, other)
     b.ret(const("i32", STOPPED))
     return b
 
 
 def _all_fruitless(b: Builder, worker: Value) -> Value:
     """Return whether no other CTA of the ring can help: for as many rounds, all of them only tested as well."""
-    others = Variable(b, const("i1", 1))
+    fruitless = Variable(b, const("i1", 1))
+    with _others(b, worker) as other:
+        idle = b.icmp("eq", get(b, other, WORKER_BUSY), const("i32", 0))
+        waits = b.icmp("uge", get(b, other, WORKER_FRUITLESS), const("i32", MOST_FRUITLESS))
+        fruitless.set(b.op("and", fruitless.get(), b.op("or", idle, waits)))
+    return fruitless.get()
+
+
+@contextmanager
+def _others(b: Builder, worker: Value) -> Iterator[Value]:
+    """Write a loop over the other places of the ring."""
     place = Variable(b, get(b, worker, WORKER_NEXT))
     with loop(b, lambda: b.icmp("ne", _number(b, place.get()), _number(b, worker))):
         other = place.get()
-        idle = b.icmp("eq", get(b, other, WORKER_BUSY), const("i32", 0))
-        waits = b.icmp("uge", get(b, other, WORKER_FRUITLESS), const("i32", MOST_FRUITLESS))
-        others.set(b.op("and", others.get(), b.op("or", idle, waits)))
+        yield other
         place.set(get(b, other, WORKER_NEXT))
-    return others.get()
 
 
 def _number(b: Builder, pointer: Value) -> Value:
@@ -375,11 +389,10 @@ def _report_waiting(b: Builder, worker: Value) -> None:
         polled = b.icmp("ne", get(b, warp, WARP_POLLED), const("i32", 0))
         with when(b, b.op("and", polled, b.icmp("ne", tests, const("i32", 0)))):
             awaited = get(b, warp, WARP_POLLED)
-            with when(b, b.icmp("eq", awaited, const("i32", POOL))):
-                _report(b, warp, NO_REGISTERS, tests, get(b, warp, WARP_MISSING))
-            with when(b, b.icmp("eq", awaited, const("i32", CLUSTER))):
-                _report(b, warp, NO_CLUSTER, tests, get(b, warp, WARP_MISSING))
-            with when(b, b.icmp("ult", awaited, const("i32", CLUSTER))):
+            for what, code in ((POOL, NO_REGISTERS), (CLUSTER, NO_CLUSTER), (GROUP, BEHIND)):
+                with when(b, b.icmp("eq", awaited, const("i32", what))):
+                    _report(b, warp, code, tests, get(b, warp, WARP_MISSING))
+            with when(b, b.icmp("ult", awaited, const("i32", GROUP))):
                 _report(b, warp, NO_ARRIVAL, tests, _mbarrier_state(b, warp))
             left.set(b.op("xor", live, tests))
         with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):

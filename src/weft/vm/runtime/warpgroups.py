@@ -1,21 +1,27 @@
 """The four warps of a warpgroup execute the same products and changes of registers: compared step by step.
 
     void warpgroup.step  (warp, i64 key, i32 lanes, i32 site)   `key`: what must be the same in all four warps
+    i32  warpgroup.together(warp)                               whether the others have taken as many steps
     void warpgroup.finish(worker)                               the CTA ends
 
 Warps run one after the other, so the first that takes a step writes it down, and the others compare. A warp has the
 number of its steps and a hash of all of them. A ring of the last steps of a warpgroup tells where warps differ; steps
 that are no longer there, and steps that a warp did not take, show in the numbers and hashes at the end of the CTA.
+
+On a GPU the four warps multiply together: after its `wgmma.wait_group`, one thread may release the operands for all of
+them. So a wait is over when no warp of the group is behind; those that have exited or were reported never are.
 """
 
 from ..context import (
     FEWER_STEPS,
+    GROUP,
     INCOMPLETE_GROUP,
     OTHER_DESCRIPTOR,
     OTHER_STEP,
     WARP_HASH,
     WARP_ID,
     WARP_LAST_STEP,
+    WARP_LIVE,
     WARP_STEPS,
     WARP_WORKER,
     WORKER_WARP_COUNT,
@@ -26,6 +32,7 @@ from ..ir import Builder, Value, const
 from ..wgmma_kind import WARPS
 from .barriers import warp_of
 from .shape import Variable, count_range, function, get, put, report, symbol, when
+from .waiting import give_way
 from .watch import Instrumentation
 
 RING = 1024
@@ -39,7 +46,8 @@ _REPORTED = -1
 
 def build_warpgroups(name: str, watch: Instrumentation) -> list[Builder]:
     """Return the function called `name`."""
-    return [_finish(name)] if name.endswith("finish") else [_step(name)]
+    parts = {"warpgroup.step": _step, "warpgroup.together": _together, "warpgroup.finish": _finish}
+    return [parts[name](name)]
 
 
 def ring_bytes(warps: int) -> int:
@@ -87,6 +95,26 @@ def _differs(b: Builder, code: int, other: Value) -> None:
     report(b, code, b.param("lanes"), other)
     put(b, b.param("warp"), WARP_STEPS, const("i32", _REPORTED))
     b.ret()
+
+
+def _together(name: str) -> Builder:
+    b = function(name, "i32", [("ptr", "warp")])
+    warp = b.param("warp")
+    worker, steps = get(b, warp, WARP_WORKER), get(b, warp, WARP_STEPS)
+    reported = b.icmp("eq", steps, const("i32", _REPORTED))
+    first = b.op("and", get(b, warp, WARP_ID), const("i32", -WARPS))
+    others = b.op("sub", get(b, worker, WORKER_WARP_COUNT), first)
+    count = b.select(b.icmp("ult", others, const("i32", WARPS)), others, const("i32", WARPS))
+    with when(b, b.op("xor", reported, const("i1", 1))), count_range(b, count) as index:
+        number = b.op("add", first, index)
+        other = warp_of(b, worker, number)
+        taken = get(b, other, WARP_STEPS)
+        live = b.icmp("ne", get(b, other, WARP_LIVE), const("i32", 0))
+        with when(b, b.op("and", live, b.icmp("ult", taken, steps)), likely=False):
+            give_way(b, GROUP, number, taken)
+            b.ret(const("i32", 0))
+    b.ret(const("i32", -1))
+    return b
 
 
 def _finish(name: str) -> Builder:

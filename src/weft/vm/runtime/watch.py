@@ -22,7 +22,7 @@ from ..memory import GlobalMemory
 from ..places import Places
 
 if TYPE_CHECKING:
-    from ..program import ProgramSource
+    from ..program import Plan, ProgramSource
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class BulkCopy:
     """i64: the generic address of its tensor map, if it has one."""
     phase: Value | None = None
     """i32: when a load has arrived, the phase of the mbarrier that counted its bytes."""
+    peer: bool = False
+    """It writes to the shared memory of another CTA of the cluster, whose worker the warp's record names meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -141,12 +143,16 @@ class Instrumentation:
     """Whether `access` is called for the accesses of bulk copies (`Access.bulk`)."""
 
     sees_peers = False
-    """Whether `access` is called for accesses to the shared memory of another CTA (`Access.peer`): the worker that the
-    warp's record names is that CTA's then."""
+    """Whether `access` and `bulk` are called for the shared memory of another CTA (`Access.peer`, `BulkCopy.peer`): the
+    worker that the warp's record names is that CTA's then."""
 
     def wants(self, event: str) -> bool:
         """Return whether the method called `event` is not the empty one; expensive arguments are built only then."""
         return getattr(type(self), event) is not getattr(Instrumentation, event)
+
+    def for_launch(self, plan: "Plan", ctas: int) -> "Instrumentation":
+        """Return the watcher of a launch of so many CTAs: this one, or one that knows more about such a kernel."""
+        return self
 
     # -- memory for each worker, at WORKER_PROBE -----------------------------------------------------------------
 

@@ -1,0 +1,145 @@
+"""Finds the line of a mistake in a Triton file by repairing it; see `triton_edits.py`."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from weft.core.errors import WeftError
+from weft.core.records import Place
+from weft.engines.arguments import Array
+from weft.engines.bound_kernel import BoundKernel
+from weft.engines.kernel_file import KernelFile
+from weft.engines.launch import Launch
+from weft.engines.launch_records import MapArgument, Struct
+from weft.engines.virtual import VirtualGPU
+from weft.judge.candidate import Candidate
+from weft.tasks.task import Problem, Task
+
+from .attempt import launch_with, passes_task, passing_numbers
+from .repair import Progress, Repair, likeliest_first, place_among, taking_turns
+from .source_trials import Copy, copy_of
+from .templates import Kind
+from .triton_edits import TritonEdit, TritonText
+
+BATCH = 80
+"""Edits that are compiled into one text: each is a choice for every element of a tile."""
+SMALL = 10
+MOST_BATCHES = 6
+MOST_SECONDS = 35.0
+"""CPU time of this process after which no further edit is tested; Triton's compiler is another one."""
+FEWEST = 5
+"""So many edits are given up if they do not compile together."""
+
+
+def find_triton_repairs(
+    candidate: Candidate, task: Task, problems: Sequence[Problem], suspected: Sequence[int], progress: Progress
+) -> tuple[Repair, ...]:
+    """Return the edits that repair all problems, the likeliest mistake first; the first problem is the smallest."""
+    until = time.process_time() + MOST_SECONDS
+    kernel = candidate.load(problems[0])
+    text = TritonText(candidate.path.read_text(), _types(kernel))
+    with copy_of(candidate) as copy:
+        benches = [_Bench(candidate, task, problem, text, copy, until) for problem in problems]
+        for number, batch in enumerate(_batches(text, suspected), 1):
+            if time.process_time() > until or number > MOST_BATCHES:
+                break
+            progress(f"trying {len(batch)} edits ({number} of at most {MOST_BATCHES})")
+            found = _repairing(benches, batch)
+            if found:
+                made = [
+                    Repair(Place(str(candidate.path), each.line), each.words, each.kind, each.text) for each in found
+                ]
+                return tuple(likeliest_first(made, suspected))
+    return ()
+
+
+def _repairing(benches: Sequence["_Bench"], batch: Sequence[TritonEdit]) -> list[TritonEdit]:
+    """Return the edits that repair all problems. A batch that does not compile is halved: the value of an edit may have
+    a type or a shape that does not fit.
+    """
+    try:
+        found = list(batch)
+        for bench in benches:
+            found = bench.passing(batch, found)
+            if not found:
+                break
+        return found
+    except WeftError:
+        if len(batch) <= FEWEST or time.process_time() > benches[0].until:
+            return []
+        half = len(batch) // 2
+        return [*_repairing(benches, batch[:half]), *_repairing(benches, batch[half:])]
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """A candidate, ready to run one problem with edits."""
+
+    candidate: Candidate
+    task: Task
+    problem: Problem
+    text: TritonText
+    copy: Copy
+    until: float
+
+    def passing(self, edits: Sequence[TritonEdit], among: Collection[TritonEdit]) -> list[TritonEdit]:
+        """Return those with which the problem passes. None do if the smallest passes without an edit."""
+        changed = self.text.changed(edits)
+        plain = self.candidate.load(self.problem)
+        kernel = self.copy.with_text(self.text.switched(edits)).load(self.problem)
+        arrays = {name: array.copy() for name, array in self.problem.arrays.items()}
+        bound, binaries = kernel.bind(arrays), plain.binaries(self.problem.arrays)
+        is_changed = [launch.entry.partition("<")[0].strip() in changed for launch in bound.launches]
+        if not any(is_changed):
+            return []
+        first = is_changed.index(True)
+        gpu = VirtualGPU(kernel.gpu, threads=1)
+
+        def launch_of(each: Launch, number: int, *, edited: bool) -> Launch:
+            if edited:
+                return launch_with(each, each.binary, (number, *each.args[1:]))
+            return launch_with(each, binaries[each.entry])
+
+        def launches(number: int) -> tuple[Launch, ...]:
+            both = zip(bound.launches, is_changed, strict=True)
+            return tuple(launch_of(each, number, edited=edited) for each, edited in both)
+
+        def chosen(number: int) -> BoundKernel:
+            gpu.reset()
+            return replace(bound, launches=launches(number)[first:], complete=False)
+
+        before = replace(bound, launches=launches(0)[:first], complete=False)
+        numbers = [number for number, edit in enumerate(edits, 1) if edit in among]
+        numbers = [0, *numbers] if len(among) == len(edits) else numbers
+
+        def passes(results: Mapping[str, Array]) -> bool:
+            return passes_task(self.candidate, self.task, self.problem, plain, results)
+
+        return [edits[number - 1] for number in passing_numbers(before, chosen, numbers, gpu, passes, self.until)]
+
+
+def _batches(text: TritonText, suspected: Sequence[int]) -> Iterator[list[TritonEdit]]:
+    """Yield batches of edits of one function: every second of the most suspected, the others of the rest in turn."""
+    later = {Kind.TERM: 4, Kind.VALUE: 8, Kind.OPERAND: 12}
+    by_function: dict[str, list[TritonEdit]] = {}
+    for edit in sorted(text.edits(), key=lambda edit: place_among(edit.line, suspected) + later.get(edit.kind, 0)):
+        by_function.setdefault(edit.function, []).append(edit)
+    # Functions of a few edits come last: they cost a compilation as well.
+    functions = sorted(by_function.values(), key=lambda own: len(own) < SMALL)
+    cut = [[own[at : at + BATCH] for at in range(0, len(own), BATCH)] for own in functions]
+    return taking_turns(cut[0], cut[1:]) if cut else iter(())
+
+
+def _types(kernel: KernelFile) -> dict[str, list[str]]:
+    """Return kernel → a type for each argument of its launch line, `*` before that of an array."""
+    arrays = {line.name: f"*{line.element}" for line in kernel.lines.arrays}
+    scalars = {line.name: line.element for line in kernel.lines.scalars}
+    found: dict[str, list[str]] = {}
+    for launch in kernel.launches:
+        name = "".join(piece for piece in launch.callee if isinstance(piece, str)).partition("<")[0].strip()
+        kinds = []
+        for each in launch.arguments:
+            given = each.name if not isinstance(each, Struct | MapArgument) else ""
+            kinds.append(arrays.get(given) or scalars.get(given) or "size")
+        found[name] = kinds
+    return found
