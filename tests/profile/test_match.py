@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.in_turn import one_in
 from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.engines.kernel_file import load
@@ -23,7 +24,7 @@ from weft.profile.sass_text import SassBlock, SassInstruction, read_blocks
 from weft.profile.site_probe import ALIGNED, EARLY, HIDDEN, SPAN
 
 
-@pytest.mark.parametrize("name", sorted(RUNGS))
+@pytest.mark.parametrize("name", one_in(2, sorted(RUNGS)))
 def test_every_access_of_the_ladder_is_matched(name: str) -> None:
     binaries = load(str(RUNGS[name].path)).binaries()
     assert binaries

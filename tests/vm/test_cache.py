@@ -178,3 +178,12 @@ def test_keys_differ_between_modes_texts_and_architectures() -> None:
     assert None not in keys
     assert len(set(keys)) == len(keys)
     assert key() == key()
+
+
+def test_a_copy_of_a_file_has_the_same_object_and_its_own_digest() -> None:
+    from weft.vm.program import ProgramSource, compile_program
+
+    here, there = (f'{PTX}\n\t.file\t1 "/{folder}/scale.cu"\n' for folder in ("here", "there"))
+    one, two = (ProgramSource(text, "scale", mode="hardware", arch="sm_89", cubin=()) for text in (here, there))
+    assert one.key("in_step") == two.key("in_step")
+    assert compile_program(here, "scale").plan.ptx_digest != compile_program(there, "scale").plan.ptx_digest

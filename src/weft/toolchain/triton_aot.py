@@ -18,6 +18,7 @@ from . import binary_file
 from .cache import Cache, cache_key
 from .inline_asm_lines import steady_lines
 from .ptxas_log import parse_notes, parse_resources
+from .triton_key import key_by_times
 
 _ARCH = re.compile(r"sm_(\d{2,3})a?")
 _COMPILING = threading.Lock()
@@ -162,7 +163,8 @@ def _compile(triton: Any, run: Callable[[], Any], jitted: Any, file: str) -> tup
 @contextlib.contextmanager
 def _settings(triton: Any) -> Iterator[None]:
     """Always compile (a hit in Triton's own cache has no ptxas log) and keep Triton's files in Weft's folder."""
-    with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), triton.knobs.cache.scope():
+    scopes = triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), triton.knobs.cache.scope()
+    with scopes[0], scopes[1], scopes[2], key_by_times(triton):
         triton.knobs.nvidia.dump_ptxas_log = True
         triton.knobs.compilation.always_compile = True
         triton.knobs.cache.dir = str(knobs.cache_dir() / "triton_own")

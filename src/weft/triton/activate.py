@@ -15,6 +15,7 @@ from triton.runtime import driver as configured
 
 from weft.core import knobs
 from weft.core.errors import UsageError
+from weft.toolchain.triton_key import key_by_times
 
 from .cuda_device import CPU, CUDA, cuda_device
 from .device import Device, active, pop, push
@@ -118,7 +119,7 @@ def _backend(driver: VirtualDriver) -> Iterator[None]:
 @contextmanager
 def _own_cache() -> Iterator[None]:
     """Set Triton's cache folder to Weft's: estimates must not be reused as timings."""
-    with triton.knobs.cache.scope():
+    with triton.knobs.cache.scope(), key_by_times(triton):
         triton.knobs.cache.dir = str(knobs.cache_dir() / "triton_jit")
         yield
 

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -148,9 +149,18 @@ def _parsed(text: str, entry: str) -> Module:
     return parse_kernel(text, entry)
 
 
+_FILE = re.compile(r'^(\s*\.file\s+\d+\s+)".*$', re.MULTILINE)
+
+
 @functools.lru_cache(maxsize=16)
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=16)
+def _code_digest(text: str) -> str:
+    """Return a digest without the names of source files: a copy of a file elsewhere has the same machine code."""
+    return _digest(_FILE.sub(r"\1", text))
 
 
 class ProgramSource:
@@ -230,7 +240,14 @@ class ProgramSource:
             return None
         shared = json.dumps([asdict(symbol) for symbol in self.cubin])
         return jit.object_key(
-            "kernel", part, _digest(self.text), self.entry, self.mode, self.arch_given or "", shared, str(self.rows)
+            "kernel",
+            part,
+            _code_digest(self.text),
+            self.entry,
+            self.mode,
+            self.arch_given or "",
+            shared,
+            str(self.rows),
         )
 
     @functools.cached_property
@@ -291,7 +308,8 @@ def _compile(source: ProgramSource) -> Program:
         if key:
             jit.objects().put(key, blob)
     head, _, code = blob.partition(b"\n")
-    return Program(source, _from_json(json.loads(head)), code)
+    plan = replace(_from_json(json.loads(head)), ptx_digest=_digest(source.text or ""))
+    return Program(source, plan, code)
 
 
 def llvm_text(ptx: str, entry: str, *, mode: str = "hardware") -> str:
