@@ -85,6 +85,17 @@ def test_nothing_to_diagnose(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["healthy"] is True
 
 
+def test_a_kernel_that_passes_shows_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """31 lanes update a sum in place where one should: they write the same value as long as they run in lockstep."""
+    file = write(tmp_path, "wmma", "if (lane == 0) {", "if (lane != 0) {")
+    work = ["--shapes", "small", "--regimes", "unit_normal", "--masks", "none", "--dtypes", "f16"]
+    assert main(["diagnose", str(file), *work]) == 0
+    first, second, *rest = capsys.readouterr().out.splitlines()
+    assert "nothing to diagnose" in first and first.endswith("with warnings")
+    line = line_of(file, "sL[row] = sL[row] * rescale + row_sum")
+    assert second.split()[:3] == ["warning", "R103", "warning:"] and f"{file.name}:{line}" in second and not rest
+
+
 def test_unsupported_is_neither_right_nor_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unknown = 'm = m_new; asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));'
     file = write(tmp_path, "scalar", "m = m_new;", unknown)

@@ -22,7 +22,10 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield the lines of the text, the most important first."""
     path = diagnosis.case.candidate.path
     if diagnosis.healthy:
-        yield f"{path}: nothing to diagnose: {diagnosis.judged} workloads passed in {diagnosis.seconds:.1f} s"
+        warned = ", with warnings" if diagnosis.other_findings else ""
+        yield f"{path}: nothing to diagnose: {diagnosis.judged} workloads passed in {diagnosis.seconds:.1f} s{warned}"
+        for finding in diagnosis.other_findings[:SHOWN_FINDINGS]:
+            yield from _row("warning", str(finding))
         return
     yield f"{place_of(diagnosis) or path}: {diagnosis.verdict.status}: {sentence(diagnosis)}"
     yield from excerpt(place_of(diagnosis))

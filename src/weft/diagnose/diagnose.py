@@ -26,7 +26,7 @@ from weft.judge.judge import Policy, check
 from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, nothing_selected, settled, workloads
-from weft.judge.verdict import Verdict
+from weft.judge.verdict import Verdict, warnings_of
 from weft.repair.repair import find_repairs
 from weft.repair.source_fix import find_source_fix
 from weft.repair.source_trials import find_in_source
@@ -88,8 +88,8 @@ def diagnose(
     """
     start = time.monotonic()
     supports = settled(supports, choice)
-    failed, judged = _first_failure(candidate, supports, choice, progress, once=True)
-    verdict = failed
+    verdicts = _until_failure(candidate, supports, choice, progress, once=True)
+    verdict = failed = verdicts[-1]
     # What only the -G build or the index arithmetic of large sizes shows, no smaller run and no edit shows.
     ran = failed.status in RAN and not (failed.debug_build or failed.large_sizes)
     if shrink and ran and not failed.passed:
@@ -98,7 +98,9 @@ def diagnose(
     diagnosis = explain(Case(candidate, supports.task, supports.task.draw(verdict.workload), verdict, failed), progress)
     if repair and ran and not verdict.passed and verdict.status in RAN and not _is_order(diagnosis):
         diagnosis = _repaired(diagnosis, supports, choice, progress)
-    return replace(diagnosis, judged=judged, seconds=time.monotonic() - start)
+    if diagnosis.healthy:
+        diagnosis = replace(diagnosis, other_findings=warnings_of(verdicts))
+    return replace(diagnosis, judged=len(verdicts), seconds=time.monotonic() - start)
 
 
 def _is_order(diagnosis: Diagnosis) -> bool:
@@ -125,8 +127,8 @@ def _repaired(diagnosis: Diagnosis, supports: Supports, choice: Choice, progress
     progress("writing the edit into the source")
 
     def judge_all(candidate: Candidate) -> tuple[bool, int]:
-        verdict, judged = _first_failure(candidate, supports, choice, progress)
-        return verdict.passed, judged
+        verdicts = _until_failure(candidate, supports, choice, progress)
+        return verdicts[-1].passed, len(verdicts)
 
     # An edit in a function that is called at a suspected line may have to be written there.
     elsewhere = [replace(each, place=at) for each in spelled[:1] if not each.text for at in inlining_chain(place)]
@@ -175,6 +177,8 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
     if not case.verdict.passed:
         case = with_functions(case)
     causes, others = split_findings(case.findings, case.divergence, case.taps)
+    if case.verdict.passed:
+        others = warnings_of([case.verdict])
     progress("looking for known mistakes")
     # The output of a kernel that does not end is incomplete: what is wrong with it says nothing about the mistake.
     # Those that look at a stage know the stages of the forward pass.
@@ -218,9 +222,9 @@ def _why_unseen(case: Case, *, never_ends: bool) -> str:
     return "no value that comes from the inputs was used as one of these stages"
 
 
-def _first_failure(
+def _until_failure(
     candidate: Candidate, supports: Supports, choice: Choice, progress: Progress, *, once: bool = False
-) -> tuple[Verdict, int]:
+) -> list[Verdict]:
     """Judge plain workloads of full tiles first: a failure there is independent of masks and ragged ends.
 
     With `once` also what is judged once if all passed, as by `weft check`: the -G build, and indices at large sizes.
@@ -241,7 +245,7 @@ def _first_failure(
             verdicts.append(each.verdict)
         if len(verdicts) < len(judging.todo):
             progress(f"judging {judging.todo[len(verdicts)]}")
-    return verdicts[-1], len(verdicts)
+    return verdicts
 
 
 def _shrunk(candidate: Candidate, supports: Supports, failed: Verdict) -> Verdict:

@@ -86,10 +86,12 @@ def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
             cure="",
             where="",
             source_line="",
-            what="the kernel passed all workloads that were judged",
+            what="the kernel passed all workloads that were judged"
+            + (", with the warnings in `findings`" if found.other_findings else ""),
             status=status,
             healthy=True,
             next="`check` judges more workloads; `profile` shows what limits it",
+            findings=finding_answers(found.other_findings, ALL_FINDINGS if detail else FINDINGS, detail=detail),
             judged=judged,
             seconds=seconds,
         )
