@@ -104,6 +104,8 @@ class Board:
             "o": Sheet.blank(*by_element),
             "lse": Sheet.blank(rows),
         }
+        # What l and U are multiplied with before a tile is added, and U to get O.
+        self.factors = {"l": Sheet.blank(rows, self.tiles), "u": Sheet.blank(rows, self.tiles), "o": Sheet.blank(rows)}
         words = self.visible.shape[1]
         self.covered = {
             "m": np.zeros((rows, self.tiles, words), np.uint64),
@@ -237,6 +239,17 @@ class Board:
         self.sheets[stage].put(at, values[known][found], Where(where.event, where.lanes[known][found]))
         self.covered[stage][at] = terms[found]
 
+    def rescaled(self, stage: str, old: Tags, factor: Tags, values: Numbers, where: Where) -> None:
+        """Record what l or U is multiplied with: the rescale for the tile after the last one it has keys of."""
+        known = (old["row"] >= 0) & (old["row"] == factor["row"])
+        rows, terms = old["row"][known], old["terms"][known] & self.visible[old["row"][known]]
+        tile = np.zeros(len(rows), np.int64)
+        for number in range(self.tiles):
+            tile[(terms & self.tile_keys[number]).any(axis=-1)] = number + 1
+        found = (tile > 0) & (tile < self.tiles)
+        at, nodes = (rows[found], tile[found]), factor["node"][known][found]
+        self.factors[stage].put(at, values[known][found], where.only(known).only(found), nodes)
+
     def own_block(self) -> int | None:
         """Return the keys per tile of the kernel, from the keys in each maximum; None without a regular pattern."""
         rows, keys = np.nonzero(self.reach >= 0)
@@ -271,10 +284,11 @@ class Board:
             if not flag & PASSING:
                 self._odd(flag, result & ((tags["flags"] & flag) != 0), rows, tags)
 
-    def divided(self, u: Tags, inverse: Tags) -> None:
-        """Count results over all keys that are divided by an l with only some of them."""
+    def divided(self, u: Tags, inverse: Tags, values: Numbers, where: Where) -> None:
+        """Record what U is divided by; count results over all keys where that l has only some of them."""
         known = inverse["row"] >= 0
         u, inverse = u[known], inverse[known]
+        self.factors["o"].put((inverse["row"],), values[known], where.only(known), inverse["node"])
         visible = self.visible[inverse["row"]]
         whole = ~(visible & ~u["terms"]).any(axis=-1)
         lacks = (visible & ~inverse["terms"]).any(axis=-1) & inverse["terms"].any(axis=-1)

@@ -14,15 +14,39 @@ from .spelling import own_site
 from .taps import Key, Site, Taps
 from .worked import Worked
 
+CLOSE = 0.01
+"""Approximate exponentials and divisions, and 16-bit results, are nearer to each other than this."""
+
 
 def divergence_of(found: Compared, taps: Taps, kernel: KernelFile, worked: Worked) -> Divergence:
     """Return the divergence of an observed stage."""
     index = first_index(found.wrong)
     used = own_site(taps.site(found.tap, index), kernel)
-    site = own_site(taps.maker(found.tap, index), kernel) or used
+    factor = _wrong_factor(found, index, taps, worked)
+    site = own_site(factor, kernel) or own_site(taps.maker(found.tap, index), kernel) or used
     seen = found.tap.observed, found.tap.values
     whole = _divergence(worked, found.key, found.wrong, seen, (found.expected, found.tolerance), site)
     return replace(whole, used=used)
+
+
+def _wrong_factor(found: Compared, index: tuple[int, ...], taps: Taps, worked: Worked) -> Site | None:
+    """Return who computed the factor of a sum, if it is the wrong operand: the rescale of l and U, 1 / l of O.
+
+    What was right before and is multiplied with a wrong factor is wrong where the factor is computed.
+    """
+    row, tap = index[:3], taps.factors.get(found.key)
+    if tap is None or not tap.observed[row]:
+        return None
+    factor = float(tap.values[row])
+    if found.key[0] == "o":
+        u = worked.expected.get(("u", worked.last_tile())) if worked.algorithm.splits == 1 else None
+        o = float(found.tap.values[index])
+        explains = u is not None and abs(float(u[index]) * factor - o) <= CLOSE * abs(o)
+        return taps.maker(tap, row) if explains else None
+    right = worked.rescale(found.key, row)
+    if right is None or abs(factor - right) <= CLOSE * right:
+        return None
+    return taps.maker(tap, row)
 
 
 def output_divergence(worked: Worked, wrong: Mask, o: Array, expected: Array, tolerance: Array) -> Divergence:

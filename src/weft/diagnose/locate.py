@@ -21,7 +21,7 @@ from weft.engines.virtual import VirtualGPU
 
 from .algebra import Algebra
 from .arithmetic import ARITHMETIC
-from .board import Board, Oddity
+from .board import Board, Oddity, Sheet
 from .nodes import Nodes
 from .provenance import ROLES, Provenance
 from .record import Position, RecordingGPU
@@ -131,11 +131,16 @@ def collect(
     taps: dict[Key, StageTap] = {}
     for stage in TAPPED:
         for tile in [None] if stage in WITHOUT_TILES else range(board.tiles):
-            tap = _tap(provenance, stage, tile)
+            tap = _tap(provenance, board.sheets[stage], stage, tile)
             if stage in ("scores", "masked", "m"):
                 tap = replace(tap, values=tap.values * factor, factor=factor)
             if tap.observed.any():
                 taps[stage, tile] = tap
+    factors = {
+        (stage, tile): _tap(provenance, board.factors[stage], stage, tile)
+        for stage in board.factors
+        for tile in ([None] if stage in WITHOUT_TILES else range(board.tiles))
+    }
     facts, events = facts_of(board, provenance.nodes), tuple(provenance.nodes.events)
     return Taps(
         algorithm,
@@ -148,6 +153,7 @@ def collect(
         dict(arrays),
         gpu.recorded_instructions,
         tuple(provenance.acts.found.values()),
+        factors,
         gpu.cut_short,
     )
 
@@ -156,9 +162,9 @@ def _near(a: float, b: float) -> bool:
     return abs(a - b) < 1e-3 * b
 
 
-def _tap(provenance: Provenance, stage: str, tile: int | None) -> StageTap:
+def _tap(provenance: Provenance, sheet: Sheet, stage: str, tile: int | None) -> StageTap:
     board, nodes = provenance.board, provenance.nodes
-    sheet, shape = board.sheets[stage], board.sizes.shape
+    shape = board.sizes.shape
     heads = (shape.b, shape.hkv, shape.skv) if stage in ("k", "v") else (shape.b, shape.hq, shape.sq)
 
     def cut(values: Array) -> Array:

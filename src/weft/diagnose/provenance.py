@@ -40,6 +40,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 _PADDED = (Kind.Q, Kind.K, Kind.V, Kind.S, Kind.P)
 """Kinds whose product with a literal zero is padding."""
 _SUMS = ("sum", "difference", "product and sum")
+_SUMS_OF_KEYS = ((Kind.L, "l"), (Kind.U, "u"))
 KINDS = {"q": Kind.Q, "k": Kind.K, "v": Kind.V}
 
 
@@ -200,7 +201,12 @@ class Provenance(marks.Algebra):
                 self._see_weights(other[of_u], other_values[of_u], one["row"][of_u], where.only(of_u))
             divided = (one["kind"] == Kind.U) & (other["kind"] == Kind.INVERSE_L)
             if divided.any():
-                self.board.divided(one[divided], other[divided])
+                self.board.divided(one[divided], other[divided], other_values[divided], where.only(divided))
+            for kind, stage in _SUMS_OF_KEYS:
+                rescaled = (one["kind"] == kind) & (other["kind"] == Kind.R)
+                if rescaled.any():
+                    values = other_values[rescaled]
+                    self.board.rescaled(stage, one[rescaled], other[rescaled], values, where.only(rescaled))
             padding = (other["kind"] == Kind.CONST) & (other_values == 0) & among(one["kind"], *_PADDED)
             out[padding] = other[padding]
         if out["flags"].any():
@@ -244,7 +250,7 @@ class Provenance(marks.Algebra):
             at = tags["row"][scores], self.board.key(tags["col"][scores])
             nodes = np.zeros(at[0].size, np.int32)
             self.board.note("products", at, values[scores], where.only(scores), nodes, once=True)
-        for kind, stage in ((Kind.L, "l"), (Kind.U, "u")):
+        for kind, stage in _SUMS_OF_KEYS:
             found = tags["kind"] == kind
             if found.any():
                 self.board.covers(stage, tags[found], values[found], where.only(found))

@@ -96,10 +96,10 @@ class RecipeWorked(Worked):
         return f"l · exp2(m_old - m_new) + Σ P, with {before:.6g} · {self._rescale(tile, index):.6g}"
 
     def _o(self, tile: int | None, index: tuple[int, ...]) -> str:
-        last = self._last_tile()
+        last = self.last_tile()
         u, l = float(self.expected["u", last][index]), float(self.expected["l", last][index[:3]])
         return f"U / (2^8 · l) · step_v = {u:.6g} / (256 · {l:.6g}) · step_v"
 
     def _lse(self, tile: int | None, index: tuple[int, ...]) -> str:
-        m, l = (float(self.expected[name, self._last_tile()][index]) for name in ("m", "l"))
+        m, l = (float(self.expected[name, self.last_tile()][index]) for name in ("m", "l"))
         return f"(m + log2 l) · ln 2 + q·mean(k) · scale, with m = {m:.6g}, l = {l:.6g}"

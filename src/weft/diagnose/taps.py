@@ -1,7 +1,7 @@
 """The observed stages of a recorded run, as frozen values for comparison."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +108,8 @@ class Taps:
     recorded_instructions: int
     acts: tuple[Act, ...] = ()
     """In the order they were first seen."""
+    factors: Mapping[Key, StageTap] = field(default_factory=dict)
+    """l and u: what the sum before a tile was multiplied with; o: what U was multiplied with. One value per row."""
     cut_short: bool = False
     """Whether the recording ended before the kernel did: later stages are missing then."""
 

@@ -36,6 +36,12 @@ class Worked:
         keys = range(self.problem.workload.shape.skv)
         return keys if tile is None else keys[tile * self.algorithm.block_n :][: self.algorithm.block_n]
 
+    def rescale(self, key: Key, row: tuple[int, ...]) -> float | None:
+        """Return what l or U of a row is multiplied with before a tile is added; None where nothing was added yet."""
+        stage, tile = key
+        before = self._before("l", tile, row) if stage in ("l", "u") else None
+        return self._rescale(tile, row) if before else None
+
     def _label(self, key: Key, index: tuple[int, ...]) -> str:
         stage, tile = key
         first = (tile or 0) * self.algorithm.block_n
@@ -115,7 +121,7 @@ class Worked:
     def _o(self, tile: int | None, index: tuple[int, ...]) -> str:
         if self.algorithm.splits > 1:
             return f"Σ U·exp(m - M) / Σ l·exp(m - M) over {self.algorithm.splits} splits"
-        last = self._last_tile()
+        last = self.last_tile()
         if ("u", last) not in self.expected:
             return "softmax(q·kᵀ·scale)·v"
         u, l = float(self.expected["u", last][index]), float(self.expected["l", last][index[:3]])
@@ -124,10 +130,11 @@ class Worked:
     def _lse(self, tile: int | None, index: tuple[int, ...]) -> str:
         if self.algorithm.splits > 1:
             return "M + log Σ l·exp(m - M)"
-        m, l = (float(self.expected[name, self._last_tile()][index]) for name in ("m", "l"))
+        m, l = (float(self.expected[name, self.last_tile()][index]) for name in ("m", "l"))
         return f"m + log l = {m * math.log(self.algorithm.exp_base):.6g} + log {l:.6g}"
 
-    def _last_tile(self) -> int:
+    def last_tile(self) -> int:
+        """Return the number of the last KV tile."""
         return -(-self.problem.workload.shape.skv // self.algorithm.block_n) - 1
 
     def _before(self, stage: str, tile: int | None, index: tuple[int, ...]) -> float | None:
@@ -142,7 +149,7 @@ class Worked:
         return 0.0 if math.isinf(old) else float(self.algorithm.exp_base ** (old - new))
 
     def _tiles_per_split(self) -> int:
-        return -(-(self._last_tile() + 1) // self.algorithm.splits)
+        return -(-(self.last_tile() + 1) // self.algorithm.splits)
 
 
 def _sum(a: Array, b: Array) -> str:

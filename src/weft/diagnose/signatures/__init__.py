@@ -21,6 +21,7 @@ from .online import rescale_of_u, slipped
 from .quantiser import half_lsb, wrong_scale, zero_scale
 from .shear import leading_dimension
 from .splits import partial_offsets, wrong_merge
+from .start_values import wrong_start
 from .where import part_of_output
 
 Recogniser = Callable[[Case], Signature | None]
@@ -52,6 +53,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     wrong_kv_head,
     wrong_mask,
     masked_with_zero,
+    wrong_start,
     l_too_large,
     l_lacks_keys,
     output_factor,
@@ -108,6 +110,7 @@ NAMES: tuple[str, ...] = (
     "masked_with_zero",
     "tile_dropped",
     "tile_twice",
+    "wrong_start",
     "l_too_large",
     "l_too_small",
     "output_factor",

@@ -1,0 +1,49 @@
+"""The operand that is wrong is named where it is computed: rescales, 1 / l, and the numbers that sums start at."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.diagnose.edited import line_of, write
+from weft.core.records import Place
+from weft.diagnose.conclusion import place_of, stage_of
+from weft.diagnose.diagnose import diagnose
+from weft.diagnose.signatures.start_values import _assignment
+from weft.judge.select import Choice, find_candidate
+
+CASES = (
+    # In these kernels the rescale and the inverse are computed some lines above their use.
+    ("wmma", "rescale = __expf(m_old - m_safe)", "rescale = exp2f(m_old - m_safe)", "l"),
+    ("scalar", "l > 0.0f ? 1.0f / l", "l > 0.0f ? 2.0f / l", "o"),
+    ("fa1", "m[r] = -CUDART_INF_F;", "m[r] = 0.0f;", "m"),
+    ("wmma_qk", "float row_sum = 0.0f;", "float row_sum = 1.0f;", "l"),
+)
+
+
+@pytest.mark.parametrize(("rung", "old", "new", "stage"), CASES, ids=[f"{row[0]}-{row[3]}" for row in CASES])
+def test_its_line_is_named(rung: str, old: str, new: str, stage: str, tmp_path: Path) -> None:
+    file = write(tmp_path, rung, old, new)
+    regime = "unit_normal" if stage != "m" else "offsets"  # there some largest score is below 0
+    choice = Choice(shapes=("split_65",), regimes=(regime,), masks=("none",), dtypes=("f16",), seeds=(0,))
+    candidate, supports = find_candidate(str(file), task="sdpa")
+    found = diagnose(candidate, supports, choice, shrink=False)
+    place = place_of(found)
+    assert stage_of(found) == stage
+    assert place is not None and place.line == line_of(file, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("float m = 0.0f, l = 1.0f;\nfor (;;) {\n    m = fmaxf(m, s);", 1),
+        ("float m = 1.0f;\nint i = 0;\nm = fmaxf(m, i);", None),  # an integer is no start, 1 is another number
+        ("float dot = 0.0f;\nsM[0] = 0.0f;\nm_old = sM[row], s = dot;\nm_new = fmaxf(m_old, s);", 2),
+        ("m = tl.zeros((16,), tl.float32)\nm = tl.maximum(m, s)", 1),
+        ("m = tl.full((16,), 0.0, tl.float32)\nnew = tl.maximum(m, s)\nsafe = tl.where(new == 1, 0, new)", 1),
+    ],
+)
+def test_the_start_is_found_in_the_text(text: str, line: int | None, tmp_path: Path) -> None:
+    file = tmp_path / "kernel.cu"
+    file.write_text(text)
+    found = _assignment(Place(str(file), text.count("\n") + 1), lambda number: number == 0)
+    assert (found.line if found is not None else None) == line
