@@ -163,8 +163,12 @@ def _compile(triton: Any, run: Callable[[], Any], jitted: Any, file: str) -> tup
 @contextlib.contextmanager
 def _settings(triton: Any) -> Iterator[None]:
     """Always compile (a hit in Triton's own cache has no ptxas log) and keep Triton's files in Weft's folder."""
-    scopes = triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), triton.knobs.cache.scope()
-    with scopes[0], scopes[1], scopes[2], key_by_times(triton):
+    with (
+        triton.knobs.nvidia.scope(),
+        triton.knobs.compilation.scope(),
+        triton.knobs.cache.scope(),
+        key_by_times(triton),
+    ):
         triton.knobs.nvidia.dump_ptxas_log = True
         triton.knobs.compilation.always_compile = True
         triton.knobs.cache.dir = str(knobs.cache_dir() / "triton_own")

@@ -28,7 +28,9 @@ def wrong_start(case: Case) -> Signature | None:
     if first is None or first.tile is None or not (first.wrong & first.observed).any():
         return None
     if first.stage == "m":
-        return _of_maximum(first)
+        # Masked scores that are 0 have the same effect on m: they must have been seen to be right.
+        seen = case.taps is not None and case.taps.at("masked", first.tile) is not None
+        return _of_maximum(first) if seen else None
     return _of_sum(first) if first.stage in ("l", "u") and first.tile == 0 else None
 
 
