@@ -37,6 +37,7 @@ def test_its_line_is_named(rung: str, old: str, new: str, stage: str, tmp_path: 
     [
         ("float m = 0.0f, l = 1.0f;\nfor (;;) {\n    m = fmaxf(m, s);", 1),
         ("float m = 1.0f;\nint i = 0;\nm = fmaxf(m, i);", None),  # an integer is no start, 1 is another number
+        ("float m = 0.0f;\n// m = 0.0f would be wrong\nm = fmaxf(m, s);", 1),
         ("float dot = 0.0f;\nsM[0] = 0.0f;\nm_old = sM[row], s = dot;\nm_new = fmaxf(m_old, s);", 2),
         ("m = tl.zeros((16,), tl.float32)\nm = tl.maximum(m, s)", 1),
         ("m = tl.full((16,), 0.0, tl.float32)\nnew = tl.maximum(m, s)\nsafe = tl.where(new == 1, 0, new)", 1),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _NOISE = re.compile(r'//.*|/\*.*?\*/|"(?:\\.|[^"\\])*"')
+_PYTHON_COMMENT = re.compile(r"#.*")
 _HEAD = re.compile(r"\s*(?:for|while|if|else|elif|do|switch)\b")
 _LOOP = re.compile(r"\s*(?:for|while|do)\b")
 
@@ -15,7 +16,12 @@ class Statements:
 
     def __init__(self, path: str) -> None:
         self.lines = _read(path)
+        self._noise = _PYTHON_COMMENT if path.endswith(".py") else _NOISE
         self._chains = _by_indentation(self.lines) if path.endswith(".py") else _by_braces(self.lines)
+
+    def code(self, line: int) -> str:
+        """Return a line without its comments; empty if there is no such line."""
+        return self._noise.sub("", self.lines[line - 1]) if 0 < line <= len(self.lines) else ""
 
     def chain(self, line: int) -> tuple[int, ...]:
         """Return the statements that contain a line, outermost first; the last is the line's own statement."""

@@ -6,9 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.core.records import Place, inlining_chain
+from weft.core.statements import statements_of
 from weft.diagnose.records import Case, Divergence, Signature
-
-from .lines import source_of
 
 SAME = 1e-3
 """Differences between rows that roundings explain, relative to the start."""
@@ -70,12 +69,12 @@ def _assignment(site: Place | None, is_start: Callable[[float], bool]) -> Place 
     name that one of these is computed from, and so on.
     """
     for at in inlining_chain(site):
-        lines = source_of(at)
-        names = set(_WORD.findall(lines[at.line - 1])) if 0 < at.line <= len(lines) else set()
+        text = statements_of(at.file)
+        names = set(_WORD.findall(text.code(at.line)))
         for _ in range(_STEPS):
             fresh: set[str] = set()
             for number in range(at.line - 1, 0, -1):
-                for given in _GIVEN.finditer(lines[number - 1]):
+                for given in _GIVEN.finditer(text.code(number)):
                     if given[1] in names and any(map(is_start, _constants(given[2]))):
                         return Place(at.file, number)
                     fresh |= set(_WORD.findall(given[2])) if given[1] in names else set()
