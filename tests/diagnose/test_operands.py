@@ -8,7 +8,7 @@ from tests.diagnose.edited import line_of, write
 from weft.core.records import Place
 from weft.diagnose.conclusion import place_of, stage_of
 from weft.diagnose.diagnose import diagnose
-from weft.diagnose.signatures.start_values import _assignment
+from weft.diagnose.start_lines import start_line
 from weft.judge.select import Choice, find_candidate
 
 CASES = (
@@ -17,6 +17,10 @@ CASES = (
     ("scalar", "l > 0.0f ? 1.0f / l", "l > 0.0f ? 2.0f / l", "o"),
     ("fa1", "m[r] = -CUDART_INF_F;", "m[r] = 0.0f;", "m"),
     ("wmma_qk", "float row_sum = 0.0f;", "float row_sum = 1.0f;", "l"),
+    ("split_k", "float(q[q_row * D + d])", "int(q[q_row * D + d])", "q"),
+    # The mask is too wide by a key, and is missing.
+    ("wmma", "score[j] = column < visible", "score[j] = column <= visible", "masked"),
+    ("fa1", "key < end[r] ? p[r][n] * scale", "true ? p[r][n] * scale", "masked"),
 )
 
 
@@ -30,6 +34,17 @@ def test_its_line_is_named(rung: str, old: str, new: str, stage: str, tmp_path: 
     place = place_of(found)
     assert stage_of(found) == stage
     assert place is not None and place.line == line_of(file, new)
+
+
+def test_a_store_to_the_wrong_workspace_is_named(tmp_path: Path) -> None:
+    """The compiler removes the store that the other one overwrites: only the text has both."""
+    file = write(tmp_path, "split_k", "part_l[part] = l;", "part_m[part] = l;")
+    choice = Choice(shapes=("split_65",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,))
+    candidate, supports = find_candidate(str(file), task="sdpa")
+    found = diagnose(candidate, supports, choice, shrink=False)
+    place = place_of(found)
+    assert found.signatures[0].name == "wrong_workspace" and "part_l is never written" in found.signatures[0].message
+    assert place is not None and abs(place.line - line_of(file, "part_m[part] = l;")) <= 1
 
 
 @pytest.mark.parametrize(
@@ -46,5 +61,5 @@ def test_its_line_is_named(rung: str, old: str, new: str, stage: str, tmp_path: 
 def test_the_start_is_found_in_the_text(text: str, line: int | None, tmp_path: Path) -> None:
     file = tmp_path / "kernel.cu"
     file.write_text(text)
-    found = _assignment(Place(str(file), text.count("\n") + 1), lambda number: number == 0)
+    found = start_line(Place(str(file), text.count("\n") + 1), lambda number: number == 0)
     assert (found.line if found is not None else None) == line

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.diagnose.edited import text_of
+from tests.diagnose.edited import line_of, text_of
 from tests.in_turn import one_in
 from weft.attention.emulate import Algorithm
 from weft.attention.shapes import Shape
+from weft.core.records import inlining_chain
 from weft.diagnose.compare import compare_stages, first_wrong
-from weft.diagnose.conclusion import stage_of
+from weft.diagnose.conclusion import place_of, stage_of
 from weft.diagnose.diagnose import explain
 from weft.diagnose.recipe_expected import RecipeStages
 from weft.diagnose.recipe_locate import locate_recipe
@@ -109,3 +110,31 @@ def test_first_wrong_stage_behind_tma_and_wgmma(stage: str, old: str, new: str, 
     diagnosis = _explained(_write(tmp_path, "fp8_hopper", text_of("fp8_hopper", old, new)), TWO_TILES, "none")
     assert not diagnosis.verdict.passed
     assert stage_of(diagnosis) == stage
+
+
+@pytest.mark.parametrize(
+    ("stage", "old", "new"),
+    [
+        ("k", "__float2bfloat16_rn(sum / float(SKV))", "__float2bfloat16_rn(truncf(sum / float(SKV)))"),
+        ("v", "fabsf(float(v[at]))", "fabsf(float(k[at]))"),
+        ("q", "fmaxf(fabsf(x.z), fabsf(x.w))", "fminf(fabsf(x.z), fabsf(x.w))"),
+        ("v", "float(from[key * D]) * inverse_v", "float(from[key * D])"),
+    ],
+    ids=["mean", "largest_of_another", "largest_lost", "no_step"],
+)
+def test_the_line_of_a_wrong_statistic(stage: str, old: str, new: str, tmp_path: Path) -> None:
+    """The codes are wrong where they are stored; what makes them wrong is a mean, a step, or its absence."""
+    file = _write(tmp_path, "fp8_mma", text_of("fp8_mma", old, new))
+    found = _explained(file, ONE_TILE, "none")
+    assert stage_of(found) == stage
+    assert line_of(file, new) in [at.line for at in inlining_chain(place_of(found))]
+
+
+def test_the_line_where_a_largest_starts(tmp_path: Path) -> None:
+    """A largest that starts at 100 stays 100, and no element has this magnitude."""
+    start = "    float largest = 0.0f;\n"
+    text = RUNGS["fp8_mma"].path.read_text()
+    file = _write(tmp_path, "fp8_mma", text.replace(start, start.replace("0.0f", "100.0f"), 1))
+    found = _explained(file, ONE_TILE, "none")
+    place = place_of(found)
+    assert place is not None and place.line == line_of(file, "float largest = 100.0f;")

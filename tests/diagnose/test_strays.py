@@ -36,3 +36,10 @@ def test_an_index_that_is_wrong_in_its_own_line(tmp_path: Path) -> None:
     kernel = write(tmp_path, "scalar", "? float(q[q_row * D + d])", "? float(q[q_row * D + d + 1])")
     place = place_of(explained(kernel, shape=TWO_BATCHES))
     assert place is not None and place.line == line_of(kernel, "float(q[q_row * D + d + 1])")
+
+
+def test_the_head_is_faulty_where_a_whole_cta_strays(tmp_path: Path) -> None:
+    """Every access of the second head to K and V is outside: its head is wrong, not the row, which changes by key."""
+    kernel = write(tmp_path, "scalar", "HKV + h / (HQ / HKV)", "HKV + h")
+    place = place_of(explained(kernel, shape=Shape("two_heads", 1, 2, 1, 5, 9, 32)))
+    assert place is not None and place.line == line_of(kernel, "HKV + h;")

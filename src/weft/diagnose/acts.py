@@ -20,7 +20,9 @@ class Act:
     """The first time that an instruction did something to values of some kind."""
 
     what: str
-    """`load`, `store`, `multiply`, `add` (weights), `mix` (scores of several rows or keys), `exponent`, `nan`."""
+    """`load`, `store`, `multiply`, `add` (weights), `mix` (scores of several rows or keys), `exponent`, `mask`, `nan`;
+    `cut`: a number that is not whole becomes an integer.
+    """
     kinds: tuple[Kind, ...]
     """One, or both factors, the lower first; none for `nan`."""
     event: Event
@@ -30,12 +32,25 @@ class Act:
     """The constant factor of a product, where it has one."""
 
 
+@dataclass
+class Written:
+    """The bytes of an array that one line of a launch writes."""
+
+    array: str
+    event: Event
+    """The first of its stores."""
+    start: int
+    stop: int
+
+
 class Acts:
     """A growing list, with one act for every instruction, kind and launch."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
         self.found: dict[tuple[Any, ...], Act] = {}
+        self.written: dict[tuple[str, int, int], Written] = {}
+        """By array, launch and line of the PTX."""
 
     def moved(self, what: str, w: RunningWarp, ins: Instruction, target: Target, ids: Ids) -> None:
         """Record a load or store of these bytes' nodes (32, size)."""
@@ -45,8 +60,27 @@ class Acts:
         for kind in map(Kind, kinds[kinds != Kind.CONST].tolist()):
             if (key := (what, kind, self.nodes.launch, ins.line)) not in self.found:
                 found = [place.storage.name for place in places(w, target, ids.shape[1])]
-                event = Event(self.nodes.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place)
-                self.found[key] = Act(what, (kind,), event, space=found[0] if found else target.space)
+                self.found[key] = Act(what, (kind,), self._event(w, ins), space=found[0] if found else target.space)
+
+    def wrote(self, array: str, w: RunningWarp, ins: Instruction, start: int, stop: int) -> None:
+        """Record a store to a global array."""
+        key = array, self.nodes.launch, ins.line
+        if key in self.written:
+            known = self.written[key]
+            known.start, known.stop = min(known.start, start), max(known.stop, stop)
+        else:
+            self.written[key] = Written(array, self._event(w, ins), start, stop)
+
+    def cut(self, w: RunningWarp, ins: Instruction, ids: Ids, values: Numbers) -> None:
+        """Record a conversion to an integer of followed values that are not whole."""
+        lost = w.mask & (ids != 0) & np.isfinite(values) & (values != np.trunc(values))
+        for kind in map(Kind, np.unique(self.nodes.tags["kind"][ids[lost]]).tolist()):
+            if (key := ("cut", kind, self.nodes.launch, ins.line)) not in self.found:
+                self.found[key] = Act("cut", (kind,), self._event(w, ins))
+
+    def masked(self, event: int) -> None:
+        """Record a selection between a score and another value."""
+        self._once("mask", (Kind.S,), event)
 
     def multiplied(self, a: Tags, x: Numbers, b: Tags, y: Numbers, event: int) -> None:
         """Record products that are no term of Q·Kᵀ or P·V: scales, rescales, normalisations."""
@@ -74,8 +108,10 @@ class Acts:
     def made_nan(self, w: RunningWarp, ins: Instruction, values: Numbers) -> None:
         """Record results with a NaN: constants as well, since without a visible key there is no score to follow."""
         if np.isnan(values).any() and (key := ("nan", self.nodes.launch, ins.line)) not in self.found:
-            event = Event(self.nodes.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place)
-            self.found[key] = Act("nan", (), event)
+            self.found[key] = Act("nan", (), self._event(w, ins))
+
+    def _event(self, w: RunningWarp, ins: Instruction) -> Event:
+        return Event(self.nodes.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place)
 
     def _once(self, what: str, kinds: tuple[Kind, ...], number: int, factor: float = 0.0) -> None:
         event = self.nodes.events[number]

@@ -80,7 +80,7 @@ def _binary(p: Provenance, s: Shadow, w: RunningWarp, ins: Instruction) -> Finis
                 result = p.algebra.clamped(result, c)
         case computes:
             minus = computes == "difference"
-            result = p.add(a, b, minus=minus)
+            result = p.subtract(a, b, y, operands.where) if minus else p.add(a, b)
             _show_exponent(p, (a, x), (b, -y if minus else y), result, operands.where)
     return operands.finish(result)
 
@@ -158,7 +158,9 @@ def _choose(p: Provenance, s: Shadow, w: RunningWarp, ins: Instruction, conditio
     (a, b), (x, y) = operands.take()
     for tags, values in ((a, x), (b, y)):
         scores = (tags["kind"] == Kind.S) & ((tags["flags"] & Flag.MASKED) == 0)
-        p.board.before_mask(tags[scores], values[scores], operands.where.only(scores))
+        if scores.any():
+            p.acts.masked(operands.where.event)
+            p.board.before_mask(tags[scores], values[scores], operands.where.only(scores))
     return operands.finish(p.algebra.chosen(a, b, condition[operands.on]))
 
 

@@ -18,11 +18,13 @@ CLOSE = 0.01
 """Approximate exponentials and divisions, and 16-bit results, are nearer to each other than this."""
 
 
-def divergence_of(found: Compared, taps: Taps, kernel: KernelFile, worked: Worked) -> Divergence:
-    """Return the divergence of an observed stage."""
+def divergence_of(
+    found: Compared, taps: Taps, kernel: KernelFile, worked: Worked, operand: Site | None = None
+) -> Divergence:
+    """Return the divergence of an observed stage. `operand`: who computed a wrong operand of it, where it is known."""
     index = first_index(found.wrong)
     used = own_site(taps.site(found.tap, index), kernel)
-    factor = _wrong_factor(found, index, taps, worked)
+    factor = operand or _wrong_factor(found, index, taps, worked)
     site = own_site(factor, kernel) or own_site(taps.maker(found.tap, index), kernel) or used
     seen = found.tap.observed, found.tap.values
     whole = _divergence(worked, found.key, found.wrong, seen, (found.expected, found.tolerance), site)

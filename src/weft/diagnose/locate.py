@@ -154,6 +154,7 @@ def collect(
         gpu.recorded_instructions,
         tuple(provenance.acts.found.values()),
         factors,
+        tuple(provenance.acts.written.values()),
         gpu.cut_short,
     )
 

@@ -7,12 +7,13 @@ interpreter computes values.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.attention.dtypes import Array
-from weft.ptx.module import Instruction
+from weft.ptx.module import WIDTH, Instruction
 from weft.shadow import marks
 from weft.shadow.marks import Finish, Product, Shadow, Target, places
 from weft.shadow.matrices import deal
@@ -53,6 +54,14 @@ class Output:
     array: Array
 
 
+class GlobalArray(NamedTuple):
+    """An argument of the current launch."""
+
+    name: str
+    start: int
+    stop: int
+
+
 @dataclass
 class Provenance(marks.Algebra):
     """One recorded run, over all launches. `handlers`: what a row computes → how the nodes of the result are made."""
@@ -71,6 +80,7 @@ class Provenance(marks.Algebra):
         self.computes = {computes: partial(handler, self) for computes, handler in self.handlers.items()}
         self.acts = Acts(self.nodes)
         self.outputs: list[Output] = []
+        self.global_arrays: list[GlobalArray] = []
         self.transport = Transport(self)
 
     # -- launches ------------------------------------------------------------------------------------------------
@@ -88,10 +98,11 @@ class Provenance(marks.Algebra):
         self.nodes.launch += 1
         held = s.of_storage(grid.global_region)
         assert held is not None
-        self.outputs = []
+        self.outputs, self.global_arrays = [], []
         for allocation in grid.memory.allocations:
             name = allocation.name.removeprefix("argument ")
             start = allocation.address - GLOBAL_BASE
+            self.global_arrays.append(GlobalArray(name, start, start + allocation.size_bytes))
             if name in self.held:
                 held[start : start + allocation.size_bytes] = self.held[name]
             for role in ("o", "lse"):
@@ -126,6 +137,14 @@ class Provenance(marks.Algebra):
         same = self.nodes.tags[a] == self.nodes.tags[b]
         return np.where((b == 0) | same, a, np.where(a == 0, b, np.int32(MIX_NODE))).astype(np.int32)
 
+    def executes(self, s: Shadow, w: RunningWarp, ins: Instruction) -> None:
+        """Look for followed values that lose their fraction."""
+        if ins.facts.converts and "irnd" in ins.mods:
+            kind = ins.mods["atype"]
+            ids = single(s.read(w, ins.operand("a"), WIDTH[kind] // 8))
+            if ids.any():
+                self.acts.cut(w, ins, ids, numbers(w, ins.operand("a"), kind, ins.line)[:, 0])
+
     def loaded(self, w: RunningWarp, ins: Instruction, target: Target, marks: Ids) -> Ids:
         """Record a load. A constant at an address computed from an element is that element, looked up."""
         self.acts.moved("load", w, ins, target, marks)
@@ -139,6 +158,11 @@ class Provenance(marks.Algebra):
         for storage, lanes, offsets in places(w, target, data.shape[1]):
             if storage.name != "global":
                 continue
+            for array in self.global_arrays:
+                inside = lanes & (offsets >= array.start) & (offsets < array.stop)
+                if inside.any():
+                    first, last = int(offsets[inside].min()), int(offsets[inside].max())
+                    self.acts.wrote(array.name, w, ins, first - array.start, last + data.shape[1] - array.start)
             for output in self.outputs:
                 size = output.array.dtype.itemsize
                 inside = lanes & (offsets >= output.start) & (offsets < output.start + output.array.nbytes)
@@ -237,6 +261,10 @@ class Provenance(marks.Algebra):
             for flag in (Flag.KEYS, Flag.ROWS, Flag.REPEATED, Flag.COLUMNS):
                 self.board.example(flag, a, b, out["flags"])
         return out
+
+    def subtract(self, a: Tags, b: Tags, b_values: Numbers, where: Where) -> Tags:
+        """Return the difference's tags."""
+        return self.add(a, b, minus=True)
 
     def largest(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers) -> Tags:
         """Return the tags of max(a, b)."""

@@ -22,7 +22,8 @@ from .algebra import Algebra
 from .compare import Mask
 from .locate import collect, trace
 from .nodes import Nodes, Numbers, Where
-from .provenance import Provenance
+from .provenance import KINDS, Provenance
+from .recipe_statistics import Statistics
 from .record import Position, RecordingGPU
 from .tags import MIXED, Kind, Sizes, Tags, among
 from .taps import Taps
@@ -67,6 +68,7 @@ class RecipeProvenance(Provenance):
         super().__post_init__()
         self.unscored: set[tuple[int, int]] = set()
         """(query, key) whose weight is not 0 though its score contains no K; counted over all heads as in tags."""
+        self.statistics = Statistics(self.nodes.sizes)
         self.weighs_padding: set[int] = set()
         """Queries with a weight that is not 0, no K in its score and no V as its factor: a key after the last one."""
 
@@ -78,6 +80,10 @@ class RecipeProvenance(Provenance):
     def multiply(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers, where: Where) -> Tags:
         """Return the product's tags; an untracked value times a step is padding."""
         out = super().multiply(a, a_values, b, b_values, where)
+        for stage, kind in KINDS.items():
+            for one, other, values in ((a, b, b_values), (b, a, a_values)):
+                if (scaled := _with_statistic(one, other, kind)).any():
+                    self.statistics.multiplied(stage, one[scaled], other[scaled], values[scaled], where.only(scaled))
         for one, values, other in ((a, a_values, b), (b, b_values, a)):
             padding = (one["kind"] == Kind.CONST) & (values == 0) & (other["kind"] == Kind.MIX)
             out[padding] = one[padding]
@@ -85,6 +91,14 @@ class RecipeProvenance(Provenance):
             self._see_operands(a, a_values, b, where)
             self._see_operands(b, b_values, a, where)
         return out
+
+    def subtract(self, a: Tags, b: Tags, b_values: Numbers, where: Where) -> Tags:
+        """Return the difference's tags; what is subtracted from elements is a mean."""
+        for stage, kind in KINDS.items():
+            # With a single key the mean is this element.
+            if (less := _with_statistic(a, b, kind) | _with_itself(a, b, kind)).any():
+                self.statistics.subtracted(stage, a[less], b[less], b_values[less], where.only(less))
+        return super().subtract(a, b, b_values, where)
 
     def _see_operands(self, a: Tags, values: Numbers, other: Tags, where: Where) -> None:
         """Record a tensor core's operands as observed even if the other operand is wrong."""
@@ -102,6 +116,17 @@ class RecipeProvenance(Provenance):
             element = among(one["kind"], *INPUTS) & (other["kind"] == Kind.CONST)
             _make_statistic(out, element & ~(values < 0))
         return out
+
+
+def _with_statistic(elements: Tags, others: Tags, kind: Kind) -> npt.NDArray[np.bool_]:
+    """Return where an element of an input meets a statistic."""
+    known = (elements["row"] >= 0) & (elements["col"] >= 0)
+    return np.asarray((elements["kind"] == kind) & (others["kind"] == Kind.MIX) & known)
+
+
+def _with_itself(elements: Tags, others: Tags, kind: Kind) -> npt.NDArray[np.bool_]:
+    same = (elements["row"] == others["row"]) & (elements["col"] == others["col"]) & (elements["row"] >= 0)
+    return np.asarray((elements["kind"] == kind) & (others["kind"] == kind) & same)
 
 
 def _make_statistic(out: Tags, lanes: npt.NDArray[np.bool_]) -> None:
@@ -130,6 +155,8 @@ class RecipeTaps:
     """(b, hq, sq, skv): weights that are not 0 though their scores contain no K."""
     weighs_padding: Mask
     """(b, hq, sq): rows with a weight that is not 0 and belongs to no key."""
+    statistics: Statistics
+    nodes: Nodes
 
 
 def locate_recipe(
@@ -149,7 +176,13 @@ def locate_recipe(
     taps = collect(provenance, algorithm, gpu, run=outcome, arrays=left)
     weighs_padding = np.zeros(sizes.q_rows, bool)
     weighs_padding[list(provenance.weighs_padding)] = True
-    return RecipeTaps(taps, unscored.reshape(*shape.lse, shape.skv), weighs_padding.reshape(shape.lse))
+    return RecipeTaps(
+        taps,
+        unscored.reshape(*shape.lse, shape.skv),
+        weighs_padding.reshape(shape.lse),
+        provenance.statistics,
+        provenance.nodes,
+    )
 
 
 def _multiplies(opcode: str) -> bool:

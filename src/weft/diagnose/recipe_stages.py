@@ -15,6 +15,7 @@ from .owners import owner
 from .recipe_expected import RecipeStages
 from .recipe_gaps import Gaps, faulting_input
 from .recipe_locate import locate_recipe
+from .recipe_statistics import wrong_statistic
 from .records import Case
 from .spelling import own_place
 from .taps import Key
@@ -61,7 +62,9 @@ def with_recipe_stages(case: Case, problem: RecipeProblem) -> tuple[Case, Covera
     if found is None:
         stopped = taps.at("o") is None
         return replace(seen, lost=faulting_input(case.findings, taps) if stopped else None), coverage
-    seen = replace(seen, divergence=divergence_of(found, taps, kernel, worked), lost=coverage.lost_at())
+    operand = wrong_statistic(found, recorded.statistics, recorded.nodes, taps.acts, stages)
+    divergence = divergence_of(found, taps, kernel, worked, operand)
+    seen = replace(seen, divergence=divergence, lost=coverage.lost_at())
     gaps = Gaps(problem, recorded, compared, found)
     missing = gaps.earliest()
     if missing is not None:

@@ -1,20 +1,24 @@
 """Finds the line that computes the wrong index of accesses outside their buffers.
 
 Every access of the kernel to the same kind of memory depends on some lines. The faulty line is one on which all stray
-accesses depend, and none of those that stay inside; the nearest if there are several.
+accesses depend, and none of those that stay inside. If there are several: where an access strays for every thread and
+in every iteration, the first line that has one value in the CTA and another in others, such as that of a head;
+otherwise the nearest.
 """
 
 from collections.abc import Iterator, Sequence
 
-from weft.core.records import Finding, Place
+from weft.core.records import Dim3, Finding, Place
 from weft.engines.kernel_file import KernelFile
-from weft.ptx.module import Function, Instruction
+from weft.ptx.module import Function, Instruction, Special
 
 from .origins import Sources, body
 from .records import Case
 from .spelling import own_place
 
 STRAY = ("M101", "M102")
+_OF_THE_CTA = frozenset(f"%{name}.{axis}" for name in ("ctaid", "nctaid", "ntid") for axis in "xyz")
+"""Special registers that are the same for all threads of a CTA."""
 
 
 def index_lines(case: Case, causes: Sequence[Finding]) -> tuple[Place, ...]:
@@ -25,7 +29,7 @@ def index_lines(case: Case, causes: Sequence[Finding]) -> tuple[Place, ...]:
     for function in case.functions:
         first = next((ins for ins in body(function) if ins.line == causes[0].ptx_line and _is_access(ins)), None)
         if first is not None and own_place(first.place, case.kernel) == own_place(causes[0].place, case.kernel):
-            return tuple(_Accesses(function, case.kernel).to_blame(first, lines, _executed(case)))
+            return tuple(_Accesses(function, case.kernel).to_blame(first, lines, _executed(case), causes[0].cta))
     return ()
 
 
@@ -36,7 +40,7 @@ class _Accesses:
         self.body, self.kernel = body(function), kernel
         self.sources = Sources(function, None)
 
-    def to_blame(self, first: Instruction, strayed: set[int], executed: set[int]) -> Iterator[Place]:
+    def to_blame(self, first: Instruction, strayed: set[int], executed: set[int], cta: Dim3) -> Iterator[Place]:
         """Yield the faulty lines. They are source lines, as copies of an unrolled access are one line; they are cleared
         by instruction, as a line may have a part that other accesses share.
         """
@@ -47,9 +51,34 @@ class _Accesses:
         cleared = {ins.line for access in inside for ins in self._depends_on(access)}
         blamed = [self._lines(ins, cleared) for ins in wrong]
         own = lines if len(lines) > 1 else set()
-        for line in self._lines(first, cleared):
-            if line not in own and all(line in others for others in blamed):
-                yield line
+        shared = [
+            line for line in self._lines(first, cleared) if line not in own and all(line in others for others in blamed)
+        ]
+        base = None if first.line in executed else self._base(first, cleared, shared, cta)
+        yield from dict.fromkeys([base, *shared] if base is not None else shared)
+
+    def _base(self, access: Instruction, cleared: set[int], lines: Sequence[Place], cta: Dim3) -> Place | None:
+        """Return the line, of these, that computes an index first, from the place of this CTA in the grid alone."""
+        places = {f"%ctaid.{axis}" for axis, at in zip("xyz", cta, strict=True) if at}
+        for ins in reversed(self._depends_on(access)):
+            line = self._line(ins)
+            if ins.line not in cleared and line in lines and places & self._of_the_cta(ins):
+                return line
+        return None
+
+    def _of_the_cta(self, ins: Instruction) -> set[str]:
+        """Return the special registers of which it is computed, none if it may differ between threads or iterations."""
+        step, seen = [ins], {ins.line}
+        found: set[str] = set()
+        for each in step:
+            found |= {operand.name for operand in each.operands if isinstance(operand, Special)}
+            for reg in each.read():
+                made = self.sources.writers[reg.name]
+                if len(made) > 1:  # it changes from iteration to iteration
+                    return set()
+                step += [other for other in made if other.line not in seen]
+                seen |= {other.line for other in made}
+        return found if found <= _OF_THE_CTA else set()
 
     def _lines(self, access: Instruction, cleared: set[int]) -> list[Place]:
         """Return the access's own line, then the lines of its index."""

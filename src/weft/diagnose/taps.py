@@ -10,7 +10,7 @@ from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
 from weft.core.records import Dim3, Place, Run, inlining_chain
 
-from .acts import Act
+from .acts import Act, Written
 from .board import Disagreement
 from .nodes import Event
 
@@ -110,6 +110,8 @@ class Taps:
     """In the order they were first seen."""
     factors: Mapping[Key, StageTap] = field(default_factory=dict)
     """l and u: what the sum before a tile was multiplied with; o: what U was multiplied with. One value per row."""
+    written: tuple[Written, ...] = ()
+    """What the recorded CTAs wrote to global arrays."""
     cut_short: bool = False
     """Whether the recording ended before the kernel did: later stages are missing then."""
 

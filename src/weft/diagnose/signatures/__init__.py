@@ -13,10 +13,10 @@ from .degenerate import all_zeros, nan_from_empty_tile, no_maximum, uniform_weig
 from .factors import l_lacks_keys, l_too_large, lse_form, output_factor, score_factor
 from .known_wrong import wrong_implementation
 from .lanes import inner_columns, lane_owns_row
-from .launch import define_not_compiled, launch_never_happened, never_written
+from .launch import define_not_compiled, launch_never_happened, never_written, wrong_workspace
 from .layout import columns_moved, k_not_transposed, mixed_rows, rows_moved, v_transposed, wrong_kv_head
 from .masks import masked_with_zero, wrong_mask
-from .misread import keys_skipped, misread_codes, misread_input
+from .misread import cut_to_integer, keys_skipped, misread_codes, misread_input
 from .online import rescale_of_u, slipped
 from .quantiser import half_lsb, wrong_scale, zero_scale
 from .shear import leading_dimension
@@ -31,6 +31,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     launch_never_happened,
     define_not_compiled,
     never_written,
+    wrong_workspace,
     all_zeros,
     uniform_weights,
     zero_scale,
@@ -42,6 +43,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     uninitialised,
     region_overlap,
     misread_input,
+    cut_to_integer,
     keys_skipped,
     nan_from_empty_tile,
     no_maximum,
@@ -75,6 +77,7 @@ NAMES: tuple[str, ...] = (
     "launch_never_happened",
     "define_not_compiled",
     "never_written",
+    "wrong_workspace",
     "all_zeros",
     "uniform_weights",
     "zero_scale",
@@ -90,6 +93,7 @@ NAMES: tuple[str, ...] = (
     "uninitialised",
     "region_overlap",
     "misread_input",
+    "cut_to_integer",
     "keys_skipped",
     "nan_from_empty_tile",
     "no_maximum",

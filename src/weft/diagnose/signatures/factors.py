@@ -9,8 +9,9 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.attention.reference import default_scale, softmax
 from weft.core.records import Place
+from weft.diagnose.divergence import first_index
 from weft.diagnose.ranges import ranges
-from weft.diagnose.records import Case, Signature
+from weft.diagnose.records import Case, Divergence, Signature
 from weft.diagnose.tags import Kind
 
 from .evidence import EXPLAINED, Output, best, may_be, output_of, rank_of, remaining
@@ -242,14 +243,28 @@ def l_too_large(case: Case) -> Signature | None:
             f"{first.name} is {ratio.min():.4g} to {ratio.max():.4g} times the right value: {beyond} keys beyond the "
             "end, with score 0, are included in the sum"
         )
-        cure, place = "sum the masked P: keys beyond the end have weight 0", first_line(case, "add", Kind.P)
-        return Signature("l_too_large", message, cure, 0.96, place=place)
+        cure, place, stage = _cure_of_keys_beyond(case, first, beyond)
+        return Signature("l_too_large", message, cure, 0.96, place=place, stage=stage)
     wrong = ratio[first.wrong[both]]
     if (wrong > 1).mean() > 0.95:
         rows = ranges(int(i) for i in np.unique(np.nonzero(first.wrong)[2]))
         message = f"{first.name} is {wrong.min():.4g} to {wrong.max():.4g} times the right value in rows {rows}"
         return Signature("l_too_large", message, "sum each weight once, and rescale l by exp(m_old - m_new)", 0.6)
     return None
+
+
+def _cure_of_keys_beyond(case: Case, first: Divergence, beyond: int) -> tuple[str, Place | None, str]:
+    """Return what to do, where, and the wrong stage: a mask is wide, is missing, or is not in what is summed."""
+    mask = first_line(case, "mask", Kind.S)
+    if mask is not None and beyond < _after_the_end(case):
+        return "end the mask at the last key", mask, "masked"
+    taps = case.taps
+    scores = taps.at("scores", first.tile) if taps is not None else None
+    if mask is None and taps is not None and scores is not None and first_line(case, "add", Kind.P) is not None:
+        made = taps.maker(scores, first_index(scores.observed))
+        if made is not None:
+            return "mask the scores of keys beyond the end with -inf", made.place, "masked"
+    return "sum the masked P: keys beyond the end have weight 0", first_line(case, "add", Kind.P), "l"
 
 
 def l_lacks_keys(case: Case) -> Signature | None:
@@ -264,19 +279,28 @@ def l_lacks_keys(case: Case) -> Signature | None:
 
 
 def _keys_beyond_the_end(case: Case) -> int | None:
-    """Return how many keys of score 0 explain the excess of l, if they fill exactly the last tile."""
+    """Return how many keys of score 0 explain the excess of l, if they fit into the last tile."""
     first, algorithm = case.divergence, case.algorithm
     if first is None or algorithm is None or case.attention is None:
         return None
     m = case.expected.get(("m", first.tile))
-    short = -case.attention.k.shape[2] % algorithm.block_n
+    short = _after_the_end(case)
     if m is None or not short:
         return None
     use = first.observed & np.isfinite(m)
+    if not use.any():
+        return None
     excess = first.actual[use].astype(np.float64) - first.expected[use]
-    base = algorithm.exp_base
-    count = excess * base ** m[use].astype(np.float64)
-    return short if use.any() and np.abs(count / short - 1).max() < 0.02 else None
+    counts = excess * algorithm.exp_base ** m[use].astype(np.float64)
+    count = round(float(np.median(counts)))
+    return count if 0 < count <= short and np.abs(counts / count - 1).max() < 0.02 else None
+
+
+def _after_the_end(case: Case) -> int:
+    """Return the keys of the last tile that do not exist."""
+    if case.attention is None or case.algorithm is None:
+        return 0
+    return int(-case.attention.k.shape[2] % case.algorithm.block_n)
 
 
 def lse_form(case: Case) -> Signature | None:

@@ -1,11 +1,14 @@
-"""Mistakes before any stage: refused launches, unused macros, outputs that were never written."""
+"""Mistakes before any stage: refused launches, unused macros, outputs and workspaces that were never written."""
 
 import difflib
+import math
 import re
 
 import numpy as np
 
+from weft.attention.dtypes import Array
 from weft.core.records import Place
+from weft.core.statements import statements_of
 from weft.core.status import Status
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
@@ -69,3 +72,33 @@ def never_written(case: Case) -> Signature | None:
     )
     cure = "let the grid and the loop of the store cover every row and column: ceiling division, no early return"
     return Signature("never_written", message, cure, 0.9, stage="o")
+
+
+def wrong_workspace(case: Case) -> Signature | None:
+    """A workspace keeps its initial bytes and no line stores to it, while two lines store to another."""
+    if case.taps is None or case.kernel is None or case.verdict.passed or _was_stopped(case):
+        return None
+    file = str(case.candidate.path)
+    stores = {line.name: _stores(file, line.name) for line in case.kernel.workspaces}
+    empty = [name for name, lines in stores.items() if not lines and _is_untouched(case.arrays.get(name))]
+    doubled = [(name, lines) for name, lines in stores.items() if len(lines) == 2]
+    if not empty or len(doubled) != 1:
+        return None
+    name, lines = doubled[0]
+    # The store that belongs to the array fills it; the compiler leaves out one that another overwrites.
+    bytes_of = {each.event.place.line: each.stop - each.start for each in case.taps.written if each.event.place}
+    place = Place(file, min(lines, key=lambda line: bytes_of.get(line, math.inf)))
+    message = f"{empty[0]} is never written, while lines {lines[0]} and {lines[1]} both store to {name}"
+    return Signature("wrong_workspace", message, f"store one of the two in {empty[0]}", 0.965, place=place)
+
+
+def _stores(file: str, array: str) -> list[int]:
+    """Return the lines of the text that store to an array, by its name: `part_m[i] = …`, `tl.store(k_step + …`."""
+    text = statements_of(file)
+    name = rf"tl\.store\(\s*{array}\b" if file.endswith(".py") else rf"(?<![\w.]){array}\s*\[[^=;]*\]\s*=(?!=)"
+    store = re.compile(name)
+    return [number for number in range(1, len(text.lines) + 1) if store.search(text.code(number))]
+
+
+def _is_untouched(array: Array | None) -> bool:
+    return array is not None and set(np.ascontiguousarray(array).tobytes()) == {0xFF}

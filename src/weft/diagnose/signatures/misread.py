@@ -9,14 +9,19 @@ from weft.attention.dtypes import Array
 from weft.attention.quantise import E4M3_MAX
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
+from weft.diagnose.tags import Kind
 from weft.diagnose.taps import Taps
 
 from .evidence import best, has_fact, may_be, output_of, rank_of
-from .lines import load_of, loop_over_keys
+from .lines import acts, line_of, load_of, loop_over_keys
 
 MOST = 0.97
 """Share of an input's visible rows that a kernel must use for the input to count as read completely."""
 TENSORS = "qkv"
+STAGE_KINDS = {
+    "q": Kind.Q, "k": Kind.K, "v": Kind.V, "products": Kind.S, "scores": Kind.S, "m": Kind.M, "p": Kind.P, "l": Kind.L,
+}  # fmt: skip
+INTEGERS = (np.trunc, np.rint, np.floor)
 
 
 def misread_input(case: Case) -> Signature | None:
@@ -70,6 +75,23 @@ def keys_skipped(case: Case) -> Signature | None:
     message = f"keys {ranges(map(int, left_out))} are never loaded: {left_out.size} of {int(wanted.sum())} visible keys"
     cure = "start the loop over keys at the first key, step by one tile, and end after the last key"
     return Signature("keys_skipped", message, cure, 0.9, place=loop_over_keys(case), stage="k")
+
+
+def cut_to_integer(case: Case) -> Signature | None:
+    """The first wrong stage is converted to an integer: an input anywhere, a later stage if its values show it."""
+    first = case.divergence
+    if first is None or first.stage not in STAGE_KINDS:
+        return None
+    found = next(acts(case, "cut", STAGE_KINDS[first.stage]), None)
+    if found is None:
+        return None
+    wrong = first.wrong & first.observed
+    actual, expected = first.actual[wrong].astype(np.float64), first.expected[wrong].astype(np.float64)
+    if first.stage not in TENSORS and not any((np.abs(actual - cut(expected)) < 1e-3).all() for cut in INTEGERS):
+        return None
+    message = f"{first.name} is converted to an integer: {actual[0]:.6g} instead of {expected[0]:.6g}"
+    cure = "convert with float(...), and declare what holds the value as float"
+    return Signature("cut_to_integer", message, cure, 0.965, place=line_of(case, found), stage=first.stage)
 
 
 def _columns_left_out(taps: Taps, stage: str) -> Array:
