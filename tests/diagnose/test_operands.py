@@ -18,6 +18,7 @@ CASES = (
     ("fa1", "m[r] = -CUDART_INF_F;", "m[r] = 0.0f;", "m"),
     ("wmma_qk", "float row_sum = 0.0f;", "float row_sum = 1.0f;", "l"),
     ("split_k", "float(q[q_row * D + d])", "int(q[q_row * D + d])", "q"),
+    ("pipelined", "scale_log2 = scale * LOG2_E;", "scale_log2 = scale * LOG2_E * LOG2_E;", "scores"),
     # The mask is too wide by a key, and is missing.
     ("wmma", "score[j] = column < visible", "score[j] = column <= visible", "masked"),
     ("fa1", "key < end[r] ? p[r][n] * scale", "true ? p[r][n] * scale", "masked"),
@@ -34,6 +35,36 @@ def test_its_line_is_named(rung: str, old: str, new: str, stage: str, tmp_path: 
     place = place_of(found)
     assert stage_of(found) == stage
     assert place is not None and place.line == line_of(file, new)
+
+
+PARTS = (
+    # With tiles of 32 keys no P is written: the line that reads it is right.
+    (
+        "wmma",
+        "int j = 0; j < BLOCK_N / 32; ++j) {\n                const float p",
+        "j = 0",
+        "j = 1",
+        "sP[row][j * 32 + lane] =",
+    ),
+    (
+        "scalar",
+        "for (int i = 0; i < PER_LANE; ++i) {\n        const int d = i * 32 + lane;\n        if (d < D) o",
+        "++i",
+        "i += 2",
+        "i += 2",
+    ),
+)
+
+
+@pytest.mark.parametrize(("rung", "where", "old", "new", "named"), PARTS, ids=[row[0] for row in PARTS])
+def test_the_line_that_writes_only_a_part_is_named(
+    rung: str, where: str, old: str, new: str, named: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path, rung, where, where.replace(old, new))
+    choice = Choice(shapes=("split_65",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,))
+    candidate, supports = find_candidate(str(file), task="sdpa")
+    place = place_of(diagnose(candidate, supports, choice, shrink=False))
+    assert place is not None and place.line == line_of(file, named)
 
 
 def test_a_store_to_the_wrong_workspace_is_named(tmp_path: Path) -> None:

@@ -138,3 +138,10 @@ def test_the_line_where_a_largest_starts(tmp_path: Path) -> None:
     found = _explained(file, ONE_TILE, "none")
     place = place_of(found)
     assert place is not None and place.line == line_of(file, "float largest = 100.0f;")
+
+
+def test_a_wrong_mask_by_the_observed_scores(tmp_path: Path) -> None:
+    file = _write(tmp_path, "fp8_mma", text_of("fp8_mma", "min(SKV, diagonal + 1)", "min(SKV, diagonal + 2)"))
+    found = _explained(file, ONE_TILE, "top_left")
+    assert found.signatures[0].name == "causal_shift" and "shifted by +1" in found.signatures[0].message
+    assert stage_of(found) == "masked"

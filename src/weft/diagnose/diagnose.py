@@ -50,6 +50,7 @@ from .records import Case, Diagnosis, name_of
 from .shrink import same_failure
 from .shrink import shrink as shrink_workload
 from .signatures import SIGNATURES
+from .signatures.lines import lost_load
 from .spelling import own_place
 from .strays import index_lines
 from .taps import TAPPED, Key, Taps
@@ -312,7 +313,10 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
     found = first_wrong(compared)
     coverage = Coverage(problem, algorithm, compared, found)
     case = replace(case, taps=taps, algorithm=algorithm, expected=stages)
-    case = replace(case, lost=coverage.lost_at(), made_right=coverage.right_makers(taps))
+    lost = coverage.lost_at()
+    case = replace(case, lost=lost, made_right=coverage.right_makers(taps))
+    if lost is not None:
+        case = replace(case, lost_place=lost_load(case, lost))
     if found is None:
         return _with_output(case, problem, kernel, wrong), coverage
     worked = Worked(problem, algorithm, stages)

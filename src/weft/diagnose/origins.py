@@ -14,6 +14,7 @@ from weft.core.records import Place, inlining_chain
 from weft.ptx.module import FloatImm, Function, Imm, Instruction, Mem, Reg
 from weft.ptx.parse import parse
 
+from .acts import Act
 from .records import Case
 from .spelling import own_place
 from .taps import Maker, Taps
@@ -176,6 +177,31 @@ class Sources:
                 yield made.line, reg.name in addresses
         for store in self.stores[ins.line]:
             yield store, False
+
+
+def factor_line(case: Case, act: Act) -> Place | None:
+    """Return the line that computes the constant factor of a product from parameters and constants, if it is another
+    line than that of the product.
+    """
+    for function in case.functions if case.kernel is not None else ():
+        sources = Sources(function, None)
+        product = sources.by_line.get(act.event.ptx_line)
+        if product is None or (product.opcode, product.place) != (act.event.opcode, act.event.place):
+            continue
+        for reg in product.read():
+            made = sources.writers[reg.name]
+            closure = [*made, *sources.back(made, branches=False)]
+            if len(made) != 1 or not made[0].facts.computes or not all(map(_is_of_the_launch, closure)):
+                continue
+            line = own_place(made[0].place, case.kernel) if case.kernel is not None else None
+            if line is not None and all(line.line != at.line for at in inlining_chain(act.event.place)):
+                return line
+    return None
+
+
+def _is_of_the_launch(ins: Instruction) -> bool:
+    """Whether it reads no memory but parameters."""
+    return not ins.facts.accesses or ins.space == "param"
 
 
 def body(function: Function) -> list[Instruction]:

@@ -17,6 +17,7 @@ from .recipe_gaps import Gaps, faulting_input
 from .recipe_locate import locate_recipe
 from .recipe_statistics import wrong_statistic
 from .records import Case
+from .signatures.lines import lost_load
 from .spelling import own_place
 from .taps import Key
 from .worked import Worked
@@ -69,7 +70,8 @@ def with_recipe_stages(case: Case, problem: RecipeProblem) -> tuple[Case, Covera
     missing = gaps.earliest()
     if missing is not None:
         coverage = RecipeCoverage(problem, algorithm, compared, found, missing)
-        seen = replace(seen, lost=missing, lost_place=own_place(gaps.place(missing), kernel))
+        place = own_place(gaps.place(missing), kernel)
+        seen = replace(seen, lost=missing, lost_place=lost_load(seen, missing) or place)
     return seen, coverage
 
 

@@ -15,7 +15,7 @@ from .known_wrong import wrong_implementation
 from .lanes import inner_columns, lane_owns_row
 from .launch import define_not_compiled, launch_never_happened, never_written, wrong_workspace
 from .layout import columns_moved, k_not_transposed, mixed_rows, rows_moved, v_transposed, wrong_kv_head
-from .masks import masked_with_zero, wrong_mask
+from .masks import mask_of_scores, masked_with_zero, wrong_mask
 from .misread import cut_to_integer, keys_skipped, misread_codes, misread_input
 from .online import rescale_of_u, slipped
 from .quantiser import half_lsb, wrong_scale, zero_scale
@@ -54,6 +54,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     inner_columns,
     wrong_kv_head,
     wrong_mask,
+    mask_of_scores,
     masked_with_zero,
     wrong_start,
     l_too_large,

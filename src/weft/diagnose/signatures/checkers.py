@@ -14,7 +14,7 @@ from weft.diagnose.taps import TAPPED
 from weft.diagnose.upstream import moved_at
 
 from .evidence import EXPLAINED, Bools, has_fact, remaining, score_unit
-from .lines import outermost, writer_of
+from .lines import outermost, stores_to, writer_of
 
 INPUTS = ("q", "k", "v")
 RACES = ("R101", "R102", "R103", "R104", "R105", "R107", "R108", "R109")
@@ -110,9 +110,15 @@ def uninitialised(case: Case) -> Signature | None:
     first = found[0]
     message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that were never written"
     # The line that reads is right: the line that fills only a part must be fixed.
-    writer = writer_of(case, first)
+    writer = writer_of(case, first) or _only_store(case, first)
     rank = 0.85 if writer is None else 0.9
     return Signature("uninitialised", message, first.remedy, rank, place=writer or first.place)
+
+
+def _only_store(case: Case, finding: Finding) -> Place | None:
+    """Return the line that stores to the array by its name, if only one does: what it leaves out, nothing fills."""
+    lines = stores_to(str(case.candidate.path), finding.name) if finding.name.isidentifier() else []
+    return Place(str(case.candidate.path), lines[0]) if len(lines) == 1 else None
 
 
 def region_overlap(case: Case) -> Signature | None:

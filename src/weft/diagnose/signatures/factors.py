@@ -10,6 +10,7 @@ from weft.attention.dtypes import Array
 from weft.attention.reference import default_scale, softmax
 from weft.core.records import Place
 from weft.diagnose.divergence import first_index
+from weft.diagnose.origins import factor_line
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Divergence, Signature
 from weft.diagnose.tags import Kind
@@ -36,10 +37,9 @@ SCALE_ONCE = "scale the scores once: in Q, in K or in the exponent, not in two o
 
 def score_factor(case: Case) -> Signature | None:
     """All scores are wrong by one factor: the softmax scale is applied twice, or missing; the base is another."""
-    problem = case.attention
-    if problem is None or case.verdict.passed:
+    if (case.attention is None and case.recipe is None) or case.verdict.passed:
         return None
-    d = problem.q.shape[3]
+    d = case.problem.workload.shape.d
     seen = _seen_factor(case)
     if seen is not None:
         factor, count, left = seen
@@ -59,9 +59,14 @@ def score_factor(case: Case) -> Signature | None:
 
 
 def _at_the_scale(case: Case, found: Signature | None, d: int) -> Signature | None:
-    """Add the first line that applies the scale, if it is applied twice."""
-    if found is None or found.name != "scale_twice":
+    """Add the first line that applies the scale, if it is applied twice; for other factors, the line that computes what
+    the scores are multiplied with, if that is computed once, elsewhere.
+    """
+    if found is None or found.name == "scale_missing":
         return found
+    if found.name != "scale_twice":
+        lines = (factor_line(case, act) for act in acts(case, "multiply", Kind.CONST, Kind.S))
+        return replace(found, place=next((line for line in lines if line is not None), None))
     return replace(found, place=times(case, Kind.S, default_scale(d), default_scale(d) * math.log2(math.e)))
 
 
@@ -125,7 +130,8 @@ def _seen_factor(case: Case) -> tuple[float, int, float] | None:
     the share of their error that it leaves.
     """
     first = case.divergence
-    if first is None or first.stage not in SCORES:
+    # A step that is wrong by a factor changes codes by its inverse: of the FP8 recipe only the scores are looked at.
+    if first is None or first.stage not in (SCORES if case.recipe is None else SCORES[2:]):
         return None
     both = first.observed & np.isfinite(first.actual) & np.isfinite(first.expected)
     actual, expected = first.actual[both].astype(np.float64), first.expected[both].astype(np.float64)

@@ -8,12 +8,12 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.core.records import Place
-from weft.core.statements import statements_of
 from weft.core.status import Status
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
+from weft.diagnose.strays import STRAY
 
-from .lines import below
+from .lines import below, innermost_loop, stores_to
 
 
 def launch_never_happened(case: Case) -> Signature | None:
@@ -71,7 +71,19 @@ def never_written(case: Case) -> Signature | None:
         f"columns {ranges(map(int, columns))}"
     )
     cure = "let the grid and the loop of the store cover every row and column: ceiling division, no early return"
-    return Signature("never_written", message, cure, 0.9, stage="o")
+    # An access outside its array has a line that computes its index, which is better evidence.
+    strays = any(finding.code in STRAY for finding in case.findings)
+    place = None if strays else _store_of_o(case, some_columns=bool(columns.size < o.shape[3]))
+    return Signature("never_written", message, cure, 0.9, place=place, stage="o")
+
+
+def _store_of_o(case: Case, *, some_columns: bool) -> Place | None:
+    """Return the line that stores O, if only one does; its loop if that leaves out columns."""
+    lines = stores_to(str(case.candidate.path), "o")
+    if len(lines) != 1:
+        return None
+    store = Place(str(case.candidate.path), lines[0])
+    return innermost_loop(store) if some_columns else store
 
 
 def wrong_workspace(case: Case) -> Signature | None:
@@ -79,7 +91,7 @@ def wrong_workspace(case: Case) -> Signature | None:
     if case.taps is None or case.kernel is None or case.verdict.passed or _was_stopped(case):
         return None
     file = str(case.candidate.path)
-    stores = {line.name: _stores(file, line.name) for line in case.kernel.workspaces}
+    stores = {line.name: stores_to(file, line.name) for line in case.kernel.workspaces}
     empty = [name for name, lines in stores.items() if not lines and _is_untouched(case.arrays.get(name))]
     doubled = [(name, lines) for name, lines in stores.items() if len(lines) == 2]
     if not empty or len(doubled) != 1:
@@ -90,14 +102,6 @@ def wrong_workspace(case: Case) -> Signature | None:
     place = Place(file, min(lines, key=lambda line: bytes_of.get(line, math.inf)))
     message = f"{empty[0]} is never written, while lines {lines[0]} and {lines[1]} both store to {name}"
     return Signature("wrong_workspace", message, f"store one of the two in {empty[0]}", 0.965, place=place)
-
-
-def _stores(file: str, array: str) -> list[int]:
-    """Return the lines of the text that store to an array, by its name: `part_m[i] = …`, `tl.store(k_step + …`."""
-    text = statements_of(file)
-    name = rf"tl\.store\(\s*{array}\b" if file.endswith(".py") else rf"(?<![\w.]){array}\s*\[[^=;]*\]\s*=(?!=)"
-    store = re.compile(name)
-    return [number for number in range(1, len(text.lines) + 1) if store.search(text.code(number))]
 
 
 def _is_untouched(array: Array | None) -> bool:

@@ -5,12 +5,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from weft.core.records import Finding, Place
 from weft.core.statements import statements_of
 from weft.diagnose.acts import Act
+from weft.diagnose.divergence import first_index
 from weft.diagnose.records import Case
 from weft.diagnose.spelling import own_place
 from weft.diagnose.tags import Kind
+from weft.diagnose.taps import Key
 
 _INPUTS = {"Q": Kind.Q, "K": Kind.K, "V": Kind.V}
 _LAYOUT = r"fragment<[^;]*\b{layout}\s*>\s*(\w+)\s*;"
@@ -47,6 +51,23 @@ def load_of(case: Case, tensor: str) -> Place | None:
     loads = list(acts(case, "load", _INPUTS[tensor]))
     shared = [act for act in loads if act.space == "shared"]
     return line_of(case, next(iter(shared or loads), None))
+
+
+def lost_load(case: Case, lost: Key) -> Place | None:
+    """Return the line that leaves out elements of an input: the last that reads it, or that of the products if Q and K
+    lack the same columns; None for other stages.
+    """
+    kind, taps = _INPUTS.get(lost[0].upper()), case.taps
+    if kind is None or taps is None or case.kernel is None:
+        return None
+    q, k = (next((tap for (name, _), tap in taps.taps.items() if name == stage), None) for stage in "qk")
+    if lost[0] in "qk" and q is not None and k is not None:
+        lacking = [~np.asarray(tap.observed.any(axis=(0, 1, 2))) for tap in (q, k)]
+        if lacking[0].any() and np.array_equal(lacking[0], lacking[1]):
+            used = taps.site(q, first_index(q.observed))
+            return own_place(used.place, case.kernel) if used is not None else None
+    loads = list(acts(case, "load", kind))
+    return line_of(case, loads[-1]) if loads else None
 
 
 def layout_of(load: Place | None, layout: str) -> Place | None:
@@ -90,6 +111,20 @@ def loop_over_keys(case: Case) -> Place | None:
     load = outermost(first_line(case, "load", Kind.K))
     loops = statements_of(load.file).loops(load.line) if load is not None else ()
     return replace(load, line=loops[0], column=0) if load is not None and loops else None
+
+
+def stores_to(file: str, array: str) -> list[int]:
+    """Return the lines of the text that store to an array, by its name: `part_m[i] = …`, `tl.store(k_step + …`."""
+    text = statements_of(file)
+    name = rf"tl\.store\(\s*{array}\b" if file.endswith(".py") else rf"(?<![\w.]){array}\s*\[[^=;]*\]\s*=(?!=)"
+    store = re.compile(name)
+    return [number for number in range(1, len(text.lines) + 1) if store.search(text.code(number))]
+
+
+def innermost_loop(place: Place) -> Place:
+    """Return the head of the loop that contains a line; the line itself outside of loops."""
+    loops = statements_of(place.file).loops(place.line)
+    return replace(place, line=loops[-1], column=0) if loops else place
 
 
 def source_of(place: Place) -> list[str]:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weft.attention.reference import visible
+from weft.attention.reference import Causal, visible
 from weft.core.records import Place
 from weft.diagnose.records import Case, Signature
 
-from .evidence import Bools, Output, best, may_be, output_of, rank_of
+from .evidence import Bools, best, may_be, output_of, rank_of
 from .lines import loop_over_keys
 
 MASKED = ("masked", "m", "p", "l", "u")
@@ -24,7 +24,7 @@ def wrong_mask(case: Case) -> Signature | None:
     s = out.scores()
     names: dict[str, str] = {}
     candidates = []
-    for name, mask, words in _masks(out):
+    for name, mask, words in _masks(out.mask, out.problem.causal) if out.problem.rows is None else ():
         if np.array_equal(mask, out.mask):
             continue
         # Rows without a visible key are 0 in one kernel and NaN in another: only finite values are compared.
@@ -40,6 +40,21 @@ def wrong_mask(case: Case) -> Signature | None:
     if name == "tile_dropped":
         return Signature(name, message, _CURES[name], rank, explained, place=loop_over_keys(case))
     return Signature(name, message, _CURES[name], rank, explained, place=_choice_of_mask(case), stage="masked")
+
+
+def mask_of_scores(case: Case) -> Signature | None:
+    """In a kernel of the FP8 recipe: the observed scores are masked by another mask than the requested one."""
+    first, problem = case.divergence, case.recipe
+    if first is None or problem is None or first.stage != "masked" or not first.observed.any():
+        return None
+    seen = first.observed
+    masked = np.isneginf(first.actual)
+    for name, mask, words in _masks(problem.mask, problem.causal):
+        hidden = np.broadcast_to(~mask[:, first.keys.start : first.keys.stop], masked.shape)
+        if np.array_equal(masked[seen], hidden[seen]) and name != "tile_dropped":
+            message = f"{first.name} is masked by another mask: {words}"
+            return Signature(name, message, _CURES[name], 0.97, place=_choice_of_mask(case), stage="masked")
+    return None
 
 
 def _choice_of_mask(case: Case) -> Place | None:
@@ -67,10 +82,8 @@ _CURES = {
 }
 
 
-def _masks(out: Output) -> Iterator[tuple[str, Bools, str]]:
-    (sq, skv), causal = out.mask.shape, out.problem.causal
-    if out.problem.rows is not None:
-        return
+def _masks(right: Bools, causal: Causal) -> Iterator[tuple[str, Bools, str]]:
+    sq, skv = right.shape
     rows, keys = np.arange(sq)[:, None], np.arange(skv)[None, :]
     if causal is None:
         yield "mask_unasked", visible(sq, skv, "top_left"), "causal from the top left, though no mask is requested"
@@ -82,7 +95,7 @@ def _masks(out: Output) -> Iterator[tuple[str, Bools, str]]:
     else:
         other = visible(sq, skv, "top_left" if causal == "bottom_right" else "bottom_right")
         yield "causal_alignment", other, f"the diagonal starts at the other corner, not at {causal}"
-        yield "mask_ignored", np.ones_like(out.mask), "every query sees every key"
+        yield "mask_ignored", np.ones_like(right), "every query sees every key"
         start = skv - sq if causal == "bottom_right" else 0
         for shift in SHIFTS:
             sees = f"{abs(shift)} {'key' if abs(shift) == 1 else 'keys'} too {'many' if shift > 0 else 'few'}"
@@ -96,9 +109,9 @@ def _masks(out: Output) -> Iterator[tuple[str, Bools, str]]:
             continue
         whole, last = skv // tile * tile, (skv - 1) // tile * tile
         for end in {whole, last}:
-            yield "tile_dropped", out.mask & (keys < end), f"keys {end} to {skv - 1} are left out (tiles of {tile})"
-        yield "tile_dropped", out.mask & (keys >= tile), f"keys 0 to {tile - 1} are left out"
-    yield "tile_dropped", out.mask & (keys < skv - 1), f"key {skv - 1}, the last, is left out"
+            yield "tile_dropped", right & (keys < end), f"keys {end} to {skv - 1} are left out (tiles of {tile})"
+        yield "tile_dropped", right & (keys >= tile), f"keys 0 to {tile - 1} are left out"
+    yield "tile_dropped", right & (keys < skv - 1), f"key {skv - 1}, the last, is left out"
 
 
 def masked_with_zero(case: Case) -> Signature | None:
