@@ -1,4 +1,4 @@
-"""Every rung of the ladder on every named shape of its task × all regimes × three seeds, as `weft check` judges them.
+"""Every rung of the ladder on every shape of its task × all regimes × three seeds, as `weft check` judges them.
 
 Masks, types and encodings take turns over regimes and seeds, so that each is combined with every shape and regime. From
 S = 2048 on, some CTAs of each workload run (at least eight), and one workload per rung and shape runs completely.
@@ -16,16 +16,16 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import weft
-from weft.attention.shapes import SHAPES
+from weft.attention.shapes import shape
 from weft.judge.judge import check
-from weft.judge.select import Supports, find_candidate
+from weft.judge.select import find_candidate
 from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS
-from weft.tasks.task import Workload
+from weft.tasks.task import Axes, Workload
 
 LARGE = 2048
 """From this many queries on, workloads are sampled."""
@@ -43,30 +43,32 @@ class Job:
     regime: str
     seed: int
     sampled: bool
+    task: str | None = None
+    """None: the rung's own."""
 
     @property
     def workload(self) -> Workload:
-        return Workload(SHAPES[self.shape], self.dtype, self.mask, self.regime, self.seed, self.encoding)
+        return Workload(shape(self.shape), self.dtype, self.mask, self.regime, self.seed, self.encoding)
 
 
-def jobs(rung: str, seeds: int) -> Iterator[Job]:
-    """Return all workloads of a rung."""
-    _, supports = find_candidate(rung, task=None)
-    axes = supports.task.workloads
+def jobs(rung: str, seeds: int, task: str | None = None) -> Iterator[Job]:
+    """Return all workloads of a rung on its task, or on another one that it computes."""
+    _, supports = find_candidate(rung, task=task)
+    every = supports.task.workloads
+    axes = replace(every, dtypes=supports.dtypes, masks=supports.masks, encodings=supports.encodings).within(every)
     for at_shape, name in enumerate(axes.shapes):
-        shape = SHAPES[name]
-        if not supports.takes(shape):
-            continue
+        large = max(shape(name).sq, shape(name).skv) >= LARGE
         for at_regime, regime in enumerate(axes.regimes):
             for seed in range(seeds):
-                sampled = max(shape.sq, shape.skv) >= LARGE and (at_regime, seed) != (0, 0)
-                dtype, mask, encoding = _turn(supports, at_shape, at_regime, seed)
+                dtype, mask, encoding = _turn(axes, at_shape, at_regime, seed)
                 dtype = dtype if supports.takes_values(regime, dtype) else supports.dtypes[0]
-                yield Job(rung, name, dtype, mask, encoding, regime, seed, sampled)
+                job = Job(rung, name, dtype, mask, encoding, regime, seed, large and (at_regime, seed) != (0, 0), task)
+                if supports.takes_workload(job.workload):
+                    yield job
 
 
-def _turn(supports: Supports, at_shape: int, at_regime: int, seed: int) -> tuple[str, str, str]:
-    dtypes, masks, encodings = supports.dtypes, supports.masks, supports.encodings
+def _turn(axes: Axes, at_shape: int, at_regime: int, seed: int) -> tuple[str, str, str]:
+    dtypes, masks, encodings = axes.dtypes, axes.masks, axes.encodings
     return (
         dtypes[(at_regime // len(masks) + seed + at_shape) % len(dtypes)],
         masks[(at_regime + seed) % len(masks)],
@@ -76,7 +78,7 @@ def _turn(supports: Supports, at_shape: int, at_regime: int, seed: int) -> tuple
 
 def run(job: Job) -> tuple[Job, Verdict]:
     """Judge one workload in a process of the pool."""
-    candidate, supports = find_candidate(job.rung, task=None)
+    candidate, supports = find_candidate(job.rung, task=job.task)
     return job, check(candidate, supports.task, job.workload, sampled=job.sampled)
 
 
@@ -123,6 +125,7 @@ def main() -> int:
     """Run the remaining workloads and print the totals."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rungs", default=",".join(RUNGS))
+    parser.add_argument("--task", default=None, help="judge the rungs on this task (default: each on its own)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--results", type=Path, default=Path("full_check.jsonl"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -131,7 +134,7 @@ def main() -> int:
     os.environ.setdefault("WEFT_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sources = digest()
-    everything = [job for rung in chosen.rungs.split(",") for job in jobs(rung, chosen.seeds)]
+    everything = [job for rung in chosen.rungs.split(",") for job in jobs(rung, chosen.seeds, chosen.task)]
     done = read(chosen.results, sources)
     todo = [job for job in everything if job not in done][: chosen.most]
     print(f"{len(everything)} workloads, {len(everything) - len(todo)} of them judged before", file=sys.stderr)

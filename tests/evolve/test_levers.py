@@ -19,11 +19,13 @@ from weft.evolve.levers import (
     family,
     predicted,
     predicted_together,
+    render,
     space_of,
-    start_of,
+    start_space,
     two_levers,
 )
 from weft.kernels import RUNGS
+from weft.kernels.ladder import Rung
 
 LINES = """\
 // weft: sizes   N=8
@@ -128,7 +130,7 @@ def test_the_points_of_a_small_space(small: Space) -> None:
 def test_the_space_of_attention() -> None:
     space = family("sdpa")
     assert len(space.levers) >= 8
-    assert start_of("wmma") == space.default
+    assert start_space("wmma") == (space, space.default)
     rung = {name: values[0] for name, values in RUNGS["wmma"].levers.items()}
     assert rung.items() <= space.default.defines.items()
     start = space.default
@@ -144,11 +146,18 @@ def test_the_space_of_attention() -> None:
     assert space.refusal(start.moved({"PRODUCT": "mma"})) is None
 
 
-def test_a_rung_without_a_point() -> None:
-    with pytest.raises(UsageError, match="fa1 is not in a family; use wmma"):
-        start_of("fa1")
-    with pytest.raises(UsageError, match="no family of kernels for task 'qk_dot'"):
-        family("qk_dot")
+CUDA_RUNGS = [rung for rung in RUNGS.values() if rung.language == "CUDA" and rung.name != "wmma"]
+
+
+@pytest.mark.parametrize("rung", CUDA_RUNGS, ids=lambda rung: rung.name)
+def test_a_rung_that_is_in_no_family_has_the_levers_of_the_table(rung: Rung) -> None:
+    space, start = start_space(rung.name)
+    assert {lever.name: (lever.default, lever.values) for lever in space.levers} == {
+        name: (values[0], values) for name, values in rung.levers.items()
+    }
+    assert start == space.default
+    # The start is the rung itself: the same lines, apart from the head of a rendered file.
+    assert render(space, start).endswith(rung.path.read_text())
 
 
 def test_children_differ_in_exactly_two_levers() -> None:
@@ -177,12 +186,17 @@ def test_a_seed_decides_every_child() -> None:
 
 
 def test_children_that_are_taken_are_not_made_again(small: Space) -> None:
-    parent, taken = small.default, set()
-    with pytest.raises(Exhausted, match="two levers from TILE=2 WARPS=1 COPY=plain"):
+    parent, taken = small.default, []
+    with pytest.raises(Exhausted, match="one or two levers from TILE=2 WARPS=1 COPY=plain"):
         while True:
-            taken.add(two_levers(small, parent, Random(0), avoid=taken))
-    # TILE and WARPS: 2 × 1; TILE and COPY: 2 × 1; WARPS and COPY: 1.
-    assert len(taken) == 5
+            taken.append(two_levers(small, parent, Random(0), avoid=set(taken)))
+    # TILE and WARPS: 2 × 1; TILE and COPY: 2 × 1; WARPS and COPY: 1. Then one lever: TILE 2, WARPS 1, COPY 1.
+    assert [len(small.changes(parent, child)) for child in taken] == [2] * 5 + [1] * 4
+
+
+def test_a_space_of_one_lever_has_children() -> None:
+    space, start = start_space("backward")
+    assert {two_levers(space, start, Random(seed)).text for seed in range(9)} == {"WARPS=1", "WARPS=8"}
 
 
 def test_crossover_takes_two_values_of_the_other(small: Space) -> None:

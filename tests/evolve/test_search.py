@@ -9,7 +9,7 @@ import pytest
 from weft.core.errors import UsageError
 from weft.evolve.history import read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.space import family, start_of
+from weft.evolve.levers.space import family, start_space
 from weft.evolve.run_summary import member_record, summary_of
 from weft.evolve.search import Ended, Search, settings_of, start_search
 from weft.evolve.settings import Budget, Settings
@@ -30,7 +30,7 @@ SMALL = Settings(
 
 
 def proposer() -> LeverProposer:
-    return LeverProposer(family("sdpa"), start_of("wmma"))
+    return LeverProposer(*start_space("wmma"))
 
 
 def run_search(store: Store, settings: Settings) -> Ended:
@@ -70,7 +70,7 @@ def test_every_child_changes_two_levers_of_a_parent_that_was_judged_before_it(en
     for member in history.members[1:]:
         parent = history.parent(member)
         assert parent is not None and parent.generation < member.generation and parent.passed
-        before = parent.point or start_of("wmma")
+        before = parent.point or start_space("wmma")[1]
         assert member.point is not None
         moved = [name for name, value in member.point.values if value != before[name]]
         assert len(moved) == 2 and sorted(moved) == sorted(change.lever for change in member.changes)

@@ -21,7 +21,7 @@ from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Refused
 from weft.judge.scope import hint_for, scope_of
 from weft.judge.select import Choice, Supports, find_candidate, nothing_selected, plan, skipped
-from weft.judge.shape_sizes import shape_sizes
+from weft.judge.shape_sizes import call_at
 from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS
 from weft.mcp.check import _judged
@@ -288,19 +288,19 @@ def test_a_shape_is_fitted_to_limits() -> None:
 
 def test_a_shape_gives_sizes_through_the_arrays(tmp_path: Path) -> None:
     kernel = load(written(tmp_path, *LINES))
-    assert shape_sizes(kernel, "mission") == {"B": 1, "H": 8, "N": 512, "D": 64}
-    assert shape_sizes(kernel, "b2-hq3-hkv3-sq7-skv7-d32") == {"B": 2, "H": 3, "N": 7, "D": 32}
-    assert shape_sizes(kernel, "") == {}
+    assert call_at(kernel, "mission").sizes == {"B": 1, "H": 8, "N": 512, "D": 64}
+    assert call_at(kernel, "b2-hq3-hkv3-sq7-skv7-d32").sizes == {"B": 2, "H": 3, "N": 7, "D": 32}
+    assert call_at(kernel, "").sizes == {}
     with pytest.raises(UsageError, match=r"--shape gqa_4 does not fit .*own.cu: the kernel has one head count"):
-        shape_sizes(kernel, "gqa_4")
+        call_at(kernel, "gqa_4")
     with pytest.raises(UsageError, match="did you mean mission"):
-        shape_sizes(kernel, "misson")
+        call_at(kernel, "misson")
     for rung, sizes in (("wmma", 6), ("fp8_wmma", 6)):
-        found = shape_sizes(load(RUNGS[rung].path), "", rung)
+        found = call_at(load(RUNGS[rung].path), "", rung).sizes
         assert len(found) == sizes and found["SQ"] == 512
     other = "sizes N=8", "in x : f32[N] = normal", "out y : f32[N]", "launch attn(x, y) grid(1) block(32)"
     with pytest.raises(UsageError, match="has no arrays q, k and v"):
-        shape_sizes(load(written(tmp_path, *other)), "mission")
+        call_at(load(written(tmp_path, *other)), "mission")
 
 
 QUICK = ("--regimes", "unit_normal", "--seeds", "1", "--tool", "racecheck")

@@ -12,7 +12,6 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from weft.attention.shapes import SHAPES
 from weft.core.chips import chips
 from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
@@ -20,15 +19,14 @@ from weft.evolve.elites import elites
 from weft.evolve.history import History
 from weft.evolve.proposer import Proposer
 from weft.evolve.run_summary import summary_of, summary_record
-from weft.evolve.search import Ended, Search, settings_of, start_search
-from weft.evolve.settings import Budget, Prices, Settings
+from weft.evolve.search import Ended, Search, settings_of, start_search, start_source
+from weft.evolve.settings import Budget, Prices, Settings, settings_for
 from weft.evolve.stopwatch import Stopwatch
 from weft.fleet.fleets import Fleet, fleet_of
 from weft.interop.open_kernel import load
 from weft.kernels.ladder import RUNGS
 from weft.store.store import Store, default_store, open_store
 from weft.supervise.isolation_probe import probe_here
-from weft.supervise.records import ScoreOn
 
 from .help_text import FullSummaries
 from .launch_draft import draft_shown, say_host_code
@@ -36,6 +34,9 @@ from .runs import AsJson, StoreAt, last_line
 from .terminal import console
 
 PROPOSERS = ("levers", "llm", "files")
+START_HELP = "A CUDA rung, or a CUDA file with launch lines (default: wmma, or a rung of --task)."
+TASK_HELP = "The task that the kernel computes (default: the rung's; of a file: sdpa)."
+SHAPE_HELP = "The shape that gives the score (default: mission, or the task's)."
 
 evolve = typer.Typer(
     cls=FullSummaries,
@@ -48,10 +49,10 @@ evolve = typer.Typer(
 @evolve.callback(invoke_without_command=True)
 def search(
     context: typer.Context,
-    task: Annotated[str, typer.Option(help="The task that the kernel computes.")] = "sdpa",
-    start: Annotated[str, typer.Option(help="A rung, or a CUDA file with launch lines.")] = "wmma",
+    task: Annotated[str, typer.Option(help=TASK_HELP)] = "",
+    start: Annotated[str, typer.Option(help=START_HELP)] = "",
     gpu: Annotated[str, typer.Option(help=f"The modelled GPU: {', '.join(chips())}.")] = "l4",
-    shape: Annotated[str, typer.Option(help="The shape that gives the score.")] = "mission",
+    shape: Annotated[str, typer.Option(help=SHAPE_HELP)] = "",
     proposer: Annotated[str, typer.Option(help=f"What proposes children: {', '.join(PROPOSERS)}.")] = "levers",
     budget: Annotated[int | None, typer.Option(min=1, help="Limit of evaluations (default: 60).")] = None,
     seconds: Annotated[float | None, typer.Option(help="Limit of seconds for evaluating and proposing.")] = None,
@@ -103,14 +104,9 @@ def search(
                 isolation=max(before.isolation, require_isolation),
             )
         else:
-            if shape not in SHAPES:
-                raise UsageError(f"--shape {shape}{did_you_mean(shape, SHAPES)}: `weft list` names them")
-            _say_start(start, gpu)
-            settings = Settings(
-                task=task,
-                start=start,
+            settings = replace(
+                settings_for(start, task=task, shape=shape),
                 chip=gpu,
-                score_on=ScoreOn(shape=shape),
                 proposer=proposer,
                 seed=seed,
                 budget=_raised(Budget(), budget, seconds, tokens, money),
@@ -120,6 +116,7 @@ def search(
                 isolation=require_isolation,
                 batch=batch,
             )
+            _say_start(settings.start, gpu)
         made = _proposer(opened, settings, base_url, record, replay)
         stopwatch = _stopwatch(settings) if measure else None
         _require(settings.isolation)
@@ -133,15 +130,15 @@ def search(
 @evolve.command("init")
 def init(
     directory: Annotated[Path, typer.Argument(help="The folder to write the files to.")],
-    task: Annotated[str, typer.Option(help="The task that the kernel computes.")] = "sdpa",
-    start: Annotated[str, typer.Option(help="A rung, or a CUDA file with launch lines.")] = "wmma",
+    task: Annotated[str, typer.Option(help=TASK_HELP)] = "",
+    start: Annotated[str, typer.Option(help=START_HELP)] = "",
     gpu: Annotated[str, typer.Option(help="The modelled GPU.")] = "l4",
-    shape: Annotated[str, typer.Option(help="The shape that gives the score.")] = "mission",
+    shape: Annotated[str, typer.Option(help=SHAPE_HELP)] = "",
 ) -> int:
     """Write the task's brief, the model's instructions and the metric list to files that you can edit."""
     from weft.evolve.llm import write_brief
 
-    settings = Settings(task=task, start=start, chip=gpu, score_on=ScoreOn(shape=shape), proposer="llm")
+    settings = replace(settings_for(start, task=task, shape=shape), chip=gpu, proposer="llm")
     for path in write_brief(directory, settings):
         print(path)
     print(f"edit them, then: weft evolve --proposer llm --folder {directory} --model NAME --base-url URL")
@@ -149,7 +146,8 @@ def init(
 
 
 def _say_start(start: str, gpu: str) -> None:
-    """Print what was read from a file with host code, before the search begins."""
+    """Refuse what a search cannot start from, and print what was read from a file with host code, before it begins."""
+    start_source(start)
     if start not in RUNGS and start.endswith(".cu") and Path(start).is_file():
         with draft_shown(start):
             say_host_code(load(start, gpu=gpu))
@@ -234,12 +232,9 @@ def _proposer(store: Store, settings: Settings, base_url: str, record: Path | No
 
 def _levers(settings: Settings) -> Proposer:
     from weft.evolve.lever_proposer import LeverProposer
-    from weft.evolve.levers import family, space_of, start_of
+    from weft.evolve.levers import start_space
 
-    if settings.start in RUNGS:
-        return LeverProposer(family(settings.task), start_of(settings.start))
-    space = space_of(Path(settings.start))
-    return LeverProposer(space, space.default)
+    return LeverProposer(*start_space(settings.start))
 
 
 def _raised(

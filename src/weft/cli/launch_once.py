@@ -2,7 +2,7 @@
 
 import sys
 
-from weft.attention.shapes import SHAPES
+from weft.attention.shapes import shape as shape_of
 from weft.engines.cuda_device import require_gpu
 from weft.engines.cuda_gpu import CudaGPU
 from weft.judge.judge import judge
@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
     target, shape, dtype, mask, encoding = arguments
     gpu = CudaGPU(require_gpu())
     candidate, supports = find_candidate(target, task=None, arch=gpu.arch)
-    workload = Workload(SHAPES[shape], dtype, mask, "unit_normal", 0, encoding)
+    workload = Workload(shape_of(shape), dtype, mask, "unit_normal", 0, encoding)
     return 0 if judge(EngineRuns(candidate, gpu), supports.task, workload).verdict.passed else 1
 
 

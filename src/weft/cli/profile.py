@@ -13,7 +13,7 @@ from weft.core.errors import UsageError
 from weft.engines.kernel_file import KernelFile
 from weft.interop.open_kernel import load
 from weft.judge.select import not_a_kernel
-from weft.judge.shape_sizes import shape_sizes
+from weft.judge.shape_sizes import call_at
 from weft.kernels.ladder import RUNGS
 from weft.profile.baseline import compare, write_baseline
 from weft.profile.kernel_profile import KernelProfile, NotClean, profile_kernel
@@ -37,7 +37,7 @@ def profile(
     gpu: Annotated[
         str, typer.Option(help=f"The modelled GPU: {', '.join(chips())} (default: the file's, else {DEFAULT_GPU}).")
     ] = "",
-    shape: Annotated[str, typer.Option(help="A named shape of `weft list` (a rung's default: mission).")] = "",
+    shape: Annotated[str, typer.Option(help="A shape of `weft list` (a rung's default: mission, or its task's).")] = "",
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     include: Annotated[
@@ -86,10 +86,20 @@ def profile(
         chip = chip_of(kernel.gpu)
         check_list(asked, chip.architecture.capability)
         say_host_code(kernel)
-        chosen = {**shape_sizes(kernel, shape, target), **sizes(size)}
+        call, asked_sizes = call_at(kernel, shape, target, seed=seed), sizes(size)
         with waiting(f"profiling {target}"):
             try:
-                found.append(profile_kernel(kernel, chip, target=target, sizes=chosen, clock_ghz=clock, seed=seed))
+                found.append(
+                    profile_kernel(
+                        kernel,
+                        chip,
+                        target=target,
+                        arrays=call.arrays,
+                        sizes={**call.sizes, **asked_sizes},
+                        clock_ghz=clock,
+                        seed=seed,
+                    )
+                )
             except NotClean as error:
                 for line in text_lines(error.findings, limit=20):
                     print(line, file=sys.stderr)

@@ -16,7 +16,7 @@ from weft.core.names import did_you_mean
 from weft.core.status import Status
 from weft.judge.select import Choice, find_candidate
 from weft.report.check_json import check_report
-from weft.report.kernel_report import PROFILE_SHAPE, NothingSelected, ReportOptions, kernel_report
+from weft.report.kernel_report import NothingSelected, ReportOptions, kernel_report
 from weft.report.page import kernel_page
 from weft.report.records import KernelReport
 from weft.tasks.registry import TASKS
@@ -49,7 +49,7 @@ def report(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 1,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     gpu: Annotated[str, typer.Option(help=f"The GPU for the cost: {', '.join(chips())}.")] = "l4",
-    profile_shape: Annotated[str, typer.Option(help="The named shape for the cost.")] = PROFILE_SHAPE,
+    profile_shape: Annotated[str, typer.Option(help="The shape for the cost (default: mission, or the task's).")] = "",
     store: Annotated[
         str | None,
         typer.Option("--store", metavar="WHERE", help="The store of the search (default: WEFT_STORE, or the user's)."),
@@ -66,7 +66,7 @@ def report(
     if run.endswith(".json"):
         return _written(check_report(Path(run)), output, as_json=as_json)
     chip = find_chip(gpu)
-    if not is_shape(profile_shape):
+    if profile_shape and not is_shape(profile_shape):
         hint = did_you_mean(profile_shape, SHAPES)
         raise UsageError(f"--profile-shape {profile_shape}{hint}: `weft list` has {', '.join(SHAPES)}")
     with draft_shown(run):

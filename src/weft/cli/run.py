@@ -15,7 +15,7 @@ from weft.engines.arguments import Array
 from weft.engines.kernel_file import MAX_STEPS, KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.interop.open_kernel import load
-from weft.judge.shape_sizes import shape_sizes
+from weft.judge.shape_sizes import call_at
 from weft.probes.tools import checkers_of, watch_for
 
 from .findings_output import Format
@@ -80,9 +80,12 @@ def run(
             compiler=compiler,
         )
     say_host_code(kernel)
-    chosen = {**shape_sizes(kernel, shape), **chosen}
+    call = call_at(kernel, shape, seed=seed)
+    chosen = {**call.sizes, **chosen}
     _check_targets(kernel, targets)
-    arrays = {name: _read(file) for name, file in inputs.items()}
+    sources = {name: f"drawn for --shape {shape}, seed {seed}" for name in call.arrays}
+    sources |= {name: str(file) for name, file in inputs.items()}
+    arrays = {**call.arrays, **{name: _read(file) for name, file in inputs.items()}}
     device = VirtualGPU(kernel.gpu, mode=mode.value, threads=threads, schedule=schedule)
     with waiting(f"compiling {source}"):
         binaries = kernel.binaries(arrays, sizes=chosen).values()
@@ -96,7 +99,7 @@ def run(
         kernel,
         outcome,
         tuple(summarise(line.name, results[line.name]) for line in kernel.outputs),
-        tuple(filled_from(line, inputs, seed) for line in kernel.lines.arrays if line.role in FILLED),
+        tuple(filled_from(line, sources, seed) for line in kernel.lines.arrays if line.role in FILLED),
         checkers_of(tools),
         mode.value,
     )

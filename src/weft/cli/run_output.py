@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -103,10 +102,10 @@ class ShownRun:
         return f"{found}; {' and '.join(self.not_checked.values())} not checked: --tool {tools}"
 
 
-def filled_from(line: ArrayLine, files: Mapping[str, Path], seed: int) -> FilledInput:
-    """Return where the values of an input come from; `files` are those of --input."""
-    if line.name in files:
-        return FilledInput(line.name, str(files[line.name]))
+def filled_from(line: ArrayLine, sources: Mapping[str, str], seed: int) -> FilledInput:
+    """Return where the values of an input come from: `sources` of given arrays, else the line's initialiser."""
+    if line.name in sources:
+        return FilledInput(line.name, sources[line.name])
     start = line.initialiser
     assert start is not None  # the run refused an input without values
     bounds = f"({', '.join(bound.text for bound in start.bounds)})" if start.bounds else ""

@@ -66,12 +66,22 @@ def settings_of(run: RunRow, budget: Budget | None = None) -> Settings:
 def start_source(start: str) -> CandidateSource:
     """Return the source of a rung, or of a file."""
     path = RUNGS[start].path if start in RUNGS else Path(start)
+    if path.suffix == ".py":
+        raise UsageError(f"{start} is Triton, which runs Python on this host: a search starts from {_cuda_like(start)}")
     if path.suffix != ".cu":
         raise UsageError(f"{start}: a search starts from CUDA source, a rung or a .cu file with launch lines")
     try:
         return CandidateSource(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {start}: {error}; it is neither a rung nor a file") from error
+
+
+def _cuda_like(start: str) -> str:
+    """Return what a search can start from instead of a Triton kernel."""
+    rungs = [rung for rung in RUNGS.values() if rung.language == "CUDA"]
+    same = [rung.name for rung in rungs if start in RUNGS and rung.task == RUNGS[start].task]
+    named = f"a CUDA rung of the same task ({', '.join(same)})" if same else "a .cu file with `lever` lines"
+    return f"{named}; `weft profile {start} -D LEVER=VALUE` compares the levers of a Triton kernel"
 
 
 class Search:

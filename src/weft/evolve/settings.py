@@ -1,18 +1,25 @@
 """The settings of a search. They are stored with the run: resuming it needs nothing else."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from weft.attention.errors import ContractError
+from weft.attention.shapes import shape as shape_of
 from weft.core.errors import UsageError
 from weft.judge.select import Choice
+from weft.kernels.ladder import RUNGS
 from weft.supervise.records import ScoreOn
+from weft.tasks.registry import find_task
+from weft.tasks.task import Task
 
 SEARCH_CHOICE = Choice(
     shapes=("small", "ragged", "gqa_4_ragged"), regimes=("unit_normal", "sorted_keys"), masks=("none", "bottom_right"),
     seeds=(0,),
 )  # fmt: skip
 """The workloads of every candidate; a winner is judged as `weft check` does."""
+FEW_SHAPES = 3
+"""Number of shapes in a search on a task that lacks some of these."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,47 @@ class Settings:
         }
         known = [each.name for each in fields(cls) if each.name in record]
         return cls(**{name: read[name](record[name]) if name in read else record[name] for name in known})
+
+
+def settings_for(start: str, *, task: str = "", shape: str = "") -> Settings:
+    """Return the settings of a search with what its task decides: workloads, and type and shape of the score.
+
+    The default task is that of a rung, and `sdpa` of a file; the default start is a rung of the task; the default
+    shape is the task's typical one.
+    """
+    name = task or (RUNGS[start].task if start in RUNGS else Settings.task)
+    found = find_task(name)
+    start = start or _rung_of(name)
+    try:
+        scored = shape_of(shape or found.typical)
+    except ContractError as error:
+        raise UsageError(f"--shape {shape}: {error}") from error
+    every = found.workloads
+    dtype = ScoreOn.dtype if ScoreOn.dtype in every.dtypes else every.dtypes[0]
+    score = ScoreOn(shape=scored.name, dtype=dtype, encoding=every.encodings[0])
+    return Settings(task=name, start=start, score_on=score, choice=_choice_on(found))
+
+
+def _rung_of(task: str) -> str:
+    """Return the rung that a search on a task starts from if none is named."""
+    if task == Settings.task:
+        return Settings.start
+    for rung in RUNGS.values():
+        if rung.language == "CUDA" and task in (rung.task, *rung.also):
+            return rung.name
+    raise UsageError(f"no CUDA rung computes {task}: name a .cu file with launch lines (--start)")
+
+
+def _choice_on(task: Task) -> Choice:
+    """Return the workloads of every candidate: `SEARCH_CHOICE`, as far as the task has them."""
+    every = task.workloads
+    has_shapes = set(SEARCH_CHOICE.shapes) <= set(every.shapes)
+    return replace(
+        SEARCH_CHOICE,
+        shapes=SEARCH_CHOICE.shapes if has_shapes else task.quick.shapes[:FEW_SHAPES],
+        regimes=tuple(name for name in SEARCH_CHOICE.regimes if name in every.regimes),
+        masks=tuple(name for name in SEARCH_CHOICE.masks if name in every.masks),
+    )
 
 
 def _choice(record: Mapping[str, Any]) -> Choice:

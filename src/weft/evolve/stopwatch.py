@@ -55,7 +55,7 @@ class GpuStopwatch:
     rounds: BenchSettings
 
     def time(self, child: CandidateSource, parent: CandidateSource | None) -> Timing:
-        from weft.attention.shapes import SHAPES
+        from weft.attention.shapes import shape
 
         on = self.score_on
         with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ class GpuStopwatch:
                 path = Path(folder) / f"{name}.cu"
                 path.write_text(source.text)
                 found[name] = find_candidate(str(path), task=self.task, arch=self.gpu.arch)
-            workload = Workload(SHAPES[on.shape], on.dtype, on.mask, on.regime, 0, on.encoding)
+            workload = Workload(shape(on.shape), on.dtype, on.mask, on.regime, 0, on.encoding)
             task = found["child"][1].task
             problems = [task.draw(replace(workload, seed=secrets.randbelow(1 << 31))) for _ in range(DRAWS)]
             contenders = [

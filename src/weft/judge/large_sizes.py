@@ -8,7 +8,8 @@ tensors of more than 2^32 elements, and one that states a limit is checked at th
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from weft.attention.shapes import SHAPES, Shape
+from weft.attention.shapes import Shape
+from weft.attention.shapes import shape as shape_of
 from weft.engines.check_indices import Shapes
 from weft.tasks.task import Task, Workload
 
@@ -40,7 +41,7 @@ def large_calls(task: Task, workload: Workload) -> tuple[tuple[Shapes, ...], ...
     axes = input_axes(task, workload)
     if not axes:
         return ()
-    prompts = any(SHAPES[name].sq >= FEW_QUERIES for name in task.workloads.shapes)
+    prompts = any(shape_of(name).sq >= FEW_QUERIES for name in task.workloads.shapes)
     groups = [_prompts(), _fewer_sequences(CONTEXT)] if prompts else []
     groups.append(_fewer_sequences(DECODE))
     return tuple(tuple(shapes_of(axes, replace(shape, d=workload.shape.d)) for shape in group) for group in groups)

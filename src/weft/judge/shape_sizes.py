@@ -1,7 +1,9 @@
-"""A named shape of attention → the sizes of a kernel file, through its arrays q, k and v."""
+"""A named shape of attention → the sizes of a kernel file, through its arrays q, k and v, and inputs that fit them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from weft.attention.dtypes import Array
 from weft.attention.errors import ContractError
 from weft.attention.shapes import Shape
 from weft.attention.shapes import shape as shape_of
@@ -9,33 +11,41 @@ from weft.core.errors import UsageError
 from weft.engines.bind import NotTaken
 from weft.engines.kernel_file import KernelFile
 from weft.kernels.ladder import RUNGS
-from weft.tasks.registry import TASKS
+from weft.tasks.registry import TASKS, find_task
 from weft.tasks.task import Task
 
 from .input_axes import InputAxes, input_axes, shapes_of
 from .limits import limits_of
 from .match_arrays import any_workload, match_arrays, require_layout
 
-DEFAULT = "mission"
-"""The shape of a rung if none is named: the sizes in its file are small ones for tests."""
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel file at a shape."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    """All inputs, where some hold lengths or tables that must fit the sizes; else none, the file generates them."""
 
 
-def shape_sizes(kernel: KernelFile, name: str, target: str = "") -> dict[str, int]:
-    """Return the sizes of a file at a shape, named as in `weft list` or by sizes (`b1-hq2-hkv1-sq5-skv300-d64`).
+def call_at(kernel: KernelFile, name: str, target: str = "", *, seed: int = 0) -> Call:
+    """Return the call of a file at a shape, named as in `weft list` or by sizes (`b1-hq2-hkv1-sq5-skv300-d64`).
 
-    `target` is what the caller calls the file; a rung has the shape `mission` if none is named, a file its own sizes.
-    Raises UsageError where the file does not have the arrays of attention, or does not take the shape.
+    `target` is what the caller calls the file; a rung has its task's typical shape if none is named, a file its own
+    sizes. Raises UsageError where the file does not have the arrays of attention, or does not take the shape.
     """
-    name = name or (DEFAULT if target in RUNGS else "")
+    # The sizes in a rung's file are small ones for tests.
+    name = name or (find_task(RUNGS[target].task).typical if target in RUNGS else "")
     if not name:
-        return {}
+        return Call()
     try:
         shape = shape_of(name)
     except ContractError as error:
         raise UsageError(f"--shape {name}: {error}") from error
     for task in TASKS.values():
         axes = input_axes(task, any_workload(task))
-        if axes and (found := _sizes(kernel, task, axes, shape)) is not None:
+        found = _sizes(kernel, task, axes, shape) if axes else _drawn(kernel, task, shape, seed)
+        if found is not None:
             return found
     known = _by_name(kernel, shape)
     if not known:
@@ -43,11 +53,11 @@ def shape_sizes(kernel: KernelFile, name: str, target: str = "") -> dict[str, in
             f"--shape {name}: {kernel.path} has no arrays q, k and v through which a shape gives its sizes; "
             "give its `sizes` (--size NAME=VALUE) instead"
         )
-    return known
+    return Call(known)
 
 
-def _sizes(kernel: KernelFile, task: Task, axes: InputAxes, shape: Shape) -> dict[str, int] | None:
-    """Return the sizes through the arrays of a task; None if the file has other arrays."""
+def _sizes(kernel: KernelFile, task: Task, axes: InputAxes, shape: Shape) -> Call | None:
+    """Return the call by the sizes through the arrays of a task; None if the file has other arrays."""
     try:
         wanted = match_arrays(kernel, task, axes)
     except UsageError:
@@ -61,7 +71,24 @@ def _sizes(kernel: KernelFile, task: Task, axes: InputAxes, shape: Shape) -> dic
         found = adapted.sizes_of(shapes_of(axes, shape))
     except NotTaken as error:
         raise UsageError(f"--shape {shape.name} does not fit {kernel.path}: {error}") from error
-    return dict(found)
+    return Call(found)
+
+
+def _drawn(kernel: KernelFile, task: Task, shape: Shape, seed: int) -> Call | None:
+    """Return the call on the inputs of a task whose arrays have other dimensions than the sizes; None: see `_sizes`."""
+    try:
+        wanted = match_arrays(kernel, task, {})
+    except UsageError:
+        return None
+    own = {each.name: each.own for each in wanted}
+    first = task.outputs[0].name
+    dtype = next(line.element for line in kernel.outputs if line.name == own.get(first, first))
+    drawn = task.draw(replace(any_workload(task, dtype), shape=shape, seed=seed)).arrays
+    arrays = {own.get(name, name): array for name, array in drawn.items()}
+    try:
+        return Call(kernel.sizes_of({name: array.shape for name, array in arrays.items()}), arrays)
+    except NotTaken as error:
+        raise UsageError(f"--shape {shape.name} does not fit {kernel.path}: {error}") from error
 
 
 def _by_name(kernel: KernelFile, shape: Shape) -> dict[str, int]:

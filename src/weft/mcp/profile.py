@@ -8,7 +8,7 @@ from pydantic import Field
 
 from weft.core.chips import chip as find_chip
 from weft.interop.open_kernel import load
-from weft.judge.shape_sizes import shape_sizes
+from weft.judge.shape_sizes import call_at
 from weft.kernels.ladder import RUNGS
 from weft.profile.advice import launch_advice, line_advice
 from weft.profile.kernel_profile import KernelProfile, LaunchProfile, profile_kernel
@@ -60,8 +60,8 @@ def count(
     with written(given) as target:
         path = RUNGS[target].path if target in RUNGS else File(target)
         kernel = load(path, gpu=gpu, defines=defines)
-        named = shape_sizes(kernel, shape, target)
-        found = profile_kernel(kernel, find_chip(gpu), target=target, sizes={**named, **sizes})
+        call = call_at(kernel, shape, target)
+        found = profile_kernel(kernel, find_chip(gpu), target=target, arrays=call.arrays, sizes={**call.sizes, **sizes})
         return _answer(found, detail)
 
 

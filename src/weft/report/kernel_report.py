@@ -13,13 +13,12 @@ from weft.diagnose.conclusion import sentence
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.diagnose.shown import verify_command
-from weft.interop.open_kernel import load
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Policy
 from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, nothing_selected, plan
-from weft.judge.shape_sizes import shape_sizes
+from weft.judge.shape_sizes import call_at
 from weft.judge.verdict import Verdict, conclude
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import PLAIN, Workload
@@ -30,8 +29,6 @@ from .kernel_maps import maps_of
 from .kernel_source import lines_in, source_view
 from .records import ErrorMap, KernelReport, Named, WorkloadResult
 
-PROFILE_SHAPE = "mission"
-"""The shape for the cost of a kernel with the sizes of attention, unless another is named."""
 LOOKED_INTO = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC)
 
 Progress = Callable[[str], None]
@@ -51,6 +48,7 @@ class ReportOptions:
     choice: Choice
     chip: Chip
     profile_shape: str = ""
+    """The shape for the cost; empty: the task's typical one."""
     command: str = ""
     """The command that writes the page again."""
 
@@ -134,18 +132,12 @@ def _only(work: Workload) -> Choice:
 
 def _profile(asked: ReportOptions) -> tuple[KernelProfile | None, str]:
     """Return the profile, or the reason why there is none. Wrong numbers do not matter; findings do."""
-    candidate = asked.candidate
+    task = asked.supports.task
     try:
-        kernel = load(
-            candidate.path,
-            gpu=asked.chip.name,
-            defines=candidate.defines,
-            launch=candidate.launch,
-            include_dirs=candidate.include_dirs,
-            compiler=candidate.compiler,
-        )
-        sizes = shape_sizes(kernel, asked.profile_shape or PROFILE_SHAPE)
-        return profile_kernel(kernel, asked.chip, target=asked.target, sizes=sizes), ""
+        kernel = asked.candidate.load_with(task.macros)
+        call = call_at(kernel, asked.profile_shape or task.typical)
+        found = profile_kernel(kernel, asked.chip, target=asked.target, arrays=call.arrays, sizes=call.sizes)
+        return found, ""
     except WeftError as error:
         return None, str(error)
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from weft.attention.shapes import SHAPES
+from weft.attention.errors import ContractError
+from weft.attention.shapes import shape as shape_of
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
@@ -203,10 +204,11 @@ def _score_workload(request: Request) -> Workload | None:
     score = request.score
     if score is None:
         return None
-    if score.shape not in SHAPES:
-        hint = did_you_mean(score.shape, SHAPES)
-        raise UsageError(f"there is no shape {score.shape!r}{hint}; there are {', '.join(SHAPES)}")
-    return Workload(SHAPES[score.shape], score.dtype, score.mask, score.regime, score.seed, score.encoding)
+    try:
+        shape = shape_of(score.shape)
+    except ContractError as error:
+        raise UsageError(f"the shape of the score: {error}") from error
+    return Workload(shape, score.dtype, score.mask, score.regime, score.seed, score.encoding)
 
 
 def _with_profile(

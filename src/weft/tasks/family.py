@@ -21,5 +21,6 @@ def attention_task(contract: Contract, **given: Any) -> Task:
         "reference": attention_reference,
         "judge": judge_attention,
         "right": RIGHT,
+        "macros": contract.defines(),
     }
     return Task(**{**derived, **given})

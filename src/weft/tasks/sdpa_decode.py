@@ -43,5 +43,6 @@ SDPA_DECODE = replace(
         )
     ),
     any_size=("B", "heads", "group", "SKV"),
+    typical="b4-hq32-hkv8-sq1-skv1024-d128",
 )
 __all__ = ["SDPA_DECODE", "Task"]

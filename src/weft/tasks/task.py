@@ -179,6 +179,10 @@ class Task:
     """Workloads that separate wrong from right ones; their type is replaced by the certified one."""
     any_size: tuple[str, ...] = ()
     """Sizes that may have any value (names as in `judge/follow.py`): a check adds values where the kernel branches."""
+    macros: Mapping[str, str] = field(default_factory=dict)
+    """Macros of the task itself, for kernels that have them; `Problem.defines` adds those of a workload."""
+    typical: str = "mission"
+    """The shape of a profile and of a search's score if the caller names none."""
 
     def output(self, name: str) -> Output:
         """Return an output by its name."""

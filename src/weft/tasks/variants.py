@@ -18,6 +18,8 @@ _LENGTHS = (
     "b4-hq4-hkv2-sq33-skv70-d64", "b5-hq2-hkv2-sq77-skv77-d64", "b2-hq3-hkv1-sq20-skv96-d32", "gqa_4_ragged",
     "b3-hq2-hkv1-sq41-skv48-d64",
 )  # fmt: skip
+_TYPICAL = "b4-hq8-hkv8-sq512-skv512-d64"
+"""`mission` with four sequences: of one sequence nothing is packed."""
 _CACHES = ("b5-hq4-hkv2-sq1-skv130-d64", "b4-hq8-hkv2-sq5-skv77-d64", "b3-hq2-hkv2-sq1-skv333-d128", "decode_gqa")
 
 
@@ -94,6 +96,7 @@ SDPA_VARLEN = attention_task(
     what="attention of sequences of different lengths packed behind each other (cu_seqlens_q, cu_seqlens_k); O and LSE",
     workloads=Axes(_LENGTHS),
     quick=Axes(_LENGTHS, QUICK_REGIMES),
+    typical=_TYPICAL,
     mutants=(*SDPA.mutants, *VARLEN_MUTANTS),
     certified_on=_on(
         (_LENGTHS[0], "none", "unit_normal", 1),
@@ -114,6 +117,7 @@ PAGED_DECODE = attention_task(
     stages=SDPA_DECODE.stages,
     workloads=Axes(_CACHES, masks=("none", "bottom_right")),
     quick=Axes(_CACHES, QUICK_REGIMES, masks=("none", "bottom_right")),
+    typical=SDPA_DECODE.typical,
     mutants=(*SDPA_DECODE.mutants, *PAGED_MUTANTS),
     certified_on=_on(
         (_CACHES[1], "bottom_right", "unit_normal", 1),

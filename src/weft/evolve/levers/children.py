@@ -1,4 +1,4 @@
-"""New points from old ones: every child differs from its parent in exactly two levers. The seed decides all choices."""
+"""New points from old ones: a child differs from its parent in two levers. The seed decides all choices."""
 
 from collections.abc import Set
 from itertools import combinations, product
@@ -14,16 +14,21 @@ class Exhausted(UsageError):
 
 
 def two_levers(space: Space, parent: Point, random: Random, *, avoid: Set[Point] = frozenset()) -> Point:
-    """Return a point with two random levers changed, to values that are possible together and not in `avoid`."""
-    pairs = list(combinations(space.levers, 2))
-    random.shuffle(pairs)
-    for first, second in pairs:
-        others = [[value for value in lever.values if value != parent[lever.name]] for lever in (first, second)]
-        children = [parent.moved({first.name: a, second.name: b}) for a, b in product(*others)]
-        possible = [child for child in children if child not in avoid and space.refusal(child) is None]
-        if possible:
-            return random.choice(possible)
-    raise Exhausted(f"every possible point two levers from {parent.text} is used already")
+    """Return a point with two random levers changed, to values that are possible together and not in `avoid`.
+
+    Where there is none, one lever changes: in a space of few levers, pairs do not reach every point.
+    """
+    for number in (2, 1):
+        groups = list(combinations(space.levers, number))
+        random.shuffle(groups)
+        for levers in groups:
+            others = [[value for value in lever.values if value != parent[lever.name]] for lever in levers]
+            names = [lever.name for lever in levers]
+            children = [parent.moved(dict(zip(names, values, strict=True))) for values in product(*others)]
+            possible = [child for child in children if child not in avoid and space.refusal(child) is None]
+            if possible:
+                return random.choice(possible)
+    raise Exhausted(f"every possible point one or two levers from {parent.text} is used already")
 
 
 def crossover(

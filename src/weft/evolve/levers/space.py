@@ -3,6 +3,7 @@
 Weft's files with levers are listed here, with the points of the rungs of the ladder.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +16,7 @@ from weft.core.errors import LaunchError, UsageError
 from weft.engines.bind import bind_numbers
 from weft.engines.launch_lines import parse_lines
 from weft.engines.launch_records import LaunchLines, LeverLine, RequireLine
+from weft.kernels.ladder import RUNGS
 
 from .conditions import check_directives
 
@@ -148,6 +150,20 @@ def space_of(path: Path) -> Space:
         source = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
+    return _space(path, source)
+
+
+def rung_space(name: str) -> Space:
+    """Return the space of a rung: its `define` lines that the ladder's table lists as levers become `lever` lines."""
+    rung = RUNGS[name]
+    source = rung.path.read_text()
+    for lever, values in rung.levers.items():
+        line = re.compile(rf"^(// weft: )define( +){lever} = .*$", re.MULTILINE)
+        source = line.sub(rf"\g<1>lever \g<2>{lever} = {values[0]} in {', '.join(values)}", source)
+    return _space(rung.path, source)
+
+
+def _space(path: Path, source: str) -> Space:
     lines = parse_lines(source, str(path))
     if not lines.levers:
         raise UsageError(f"{path} has no `// weft: lever` line; docs/reference/launch_lines.md shows one")
@@ -162,13 +178,13 @@ def space_of(path: Path) -> Space:
 @lru_cache
 def family(task: str) -> Space:
     """Return the space of a task's kernels."""
-    if task not in FAMILIES:
-        raise UsageError(f"no family of kernels for task {task!r}: there is one for {', '.join(FAMILIES)}")
     return space_of(FAMILIES[task])
 
 
-def start_of(rung: str) -> Point:
-    """Return the point of a rung in the space of its task."""
-    if rung not in STARTS:
-        raise UsageError(f"rung {rung} is not in a family; use {', '.join(STARTS)} or a file with `lever` lines")
-    return Point.parse(STARTS[rung][1])
+def start_space(start: str) -> tuple[Space, Point]:
+    """Return the space in which a search from a rung or a file moves, and the point that it starts from."""
+    if start in STARTS:
+        task, point = STARTS[start]
+        return family(task), Point.parse(point)
+    space = rung_space(start) if start in RUNGS else space_of(Path(start))
+    return space, space.default

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from weft.attention.shapes import SHAPES
+from weft.attention.shapes import shape as shape_of
 from weft.core.chips import TensorKind
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
@@ -156,7 +156,7 @@ def _judged(settings: Settings) -> tuple[str, ...]:
     shapes = dict.fromkeys((*(choice.shapes or quick.shapes), score.shape))
     rows = [
         f"| `{name}` | {row.b} | {row.hq} | {row.hkv} | {row.sq} | {row.skv} | {row.d} |"
-        for name, row in ((name, SHAPES[name]) for name in shapes)
+        for name, row in ((name, shape_of(name)) for name in shapes)
     ]
     return (
         "| shape | B | HQ | HKV | SQ | SKV | D |",
