@@ -95,6 +95,14 @@ class BackwardCall:
         """Return dQ and dK from the gradient of the scaled scores."""
         return ds @ k * self.factor, self.per_key_head(ds.swapaxes(2, 3) @ q * self.factor)
 
+    def short(self, exact: Backward, dtype: str) -> dict[str, Array]:
+        """Return the gradients from P and dS rounded to a type, as tensor-core kernels compute them, not yet rounded."""
+        q, k, do = (self.wide(name) for name in ("q", "k", "do"))
+        raw = q @ k.swapaxes(2, 3) * self.factor
+        p, ds = rounded(exact.p, dtype), rounded(exact.ds * self.slope(raw), dtype)
+        dq, dk = self.of_scores(ds, q, k)
+        return {"dq": dq, "dk": dk, "dv": self.per_key_head(p.swapaxes(2, 3) @ do)}
+
     def limits(self, exact: Backward, dtype: str) -> dict[str, Array]:
         """Return how far each element of a right kernel may be from `exact`, derived from its roundings.
 
