@@ -87,6 +87,24 @@ def test_a_lost_delta_fails_where_dp_and_delta_cancel() -> None:
     assert {gate.gate.split()[0] for gate in gates if not gate.passed} == {"tight", "flash"}
 
 
+EQUAL_WEIGHTS = Workload(SHAPES["d80"], "bf16", "none", "denormals", 0)
+"""All scores are almost 0: every weight is 1/72, which rounds to the same side everywhere."""
+
+
+@pytest.mark.parametrize("name", ["float32", "short_p", "short_p_ds"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_equal_weights_that_are_rounded_are_no_bias(name: str, dtype: str) -> None:
+    problem = SDPA_BACKWARD.draw(replace(EQUAL_WEIGHTS, dtype=dtype))
+    assert SDPA_BACKWARD.judge(problem, SDPA_BACKWARD.right[name](problem), Declared()).passed
+
+
+def test_a_truncated_dv_fails_with_equal_weights() -> None:
+    problem = SDPA_BACKWARD.draw(EQUAL_WEIGHTS)
+    (mutant,) = (each for each in SDPA_BACKWARD.mutants if each.name == "dv_truncated")
+    gates = SDPA_BACKWARD.judge(problem, mutant.run(problem), Declared()).gates
+    assert [gate.gate for gate in gates if not gate.passed] == ["bias dv"]
+
+
 BUGS = {
     "delta_lost": ("delta[row] = sum;", "delta[row] = 0.0f;"),
     "delta_of_do": ("dot<D>(o_row, do_row)", "dot<D>(do_row, do_row)"),

@@ -96,7 +96,7 @@ class BackwardCall:
         return ds @ k * self.factor, self.per_key_head(ds.swapaxes(2, 3) @ q * self.factor)
 
     def short(self, exact: Backward, dtype: str) -> dict[str, Array]:
-        """Return the gradients from P and dS rounded to a type, as tensor-core kernels compute them, not yet rounded."""
+        """Return the gradients from P and dS rounded to a type, as tensor cores compute them, not yet rounded."""
         q, k, do = (self.wide(name) for name in ("q", "k", "do"))
         raw = q @ k.swapaxes(2, 3) * self.factor
         p, ds = rounded(exact.p, dtype), rounded(exact.ds * self.slope(raw), dtype)

@@ -44,6 +44,7 @@ SDPA_BACKWARD = Task(
             ("ragged", "none", "offsets", 1),
             ("ragged", "none", "zero_rows", 1),
             ("ragged", "none", "long_tail", 1),
+            ("d80", "none", "denormals", 0),
         )
     ),
     any_size=("B", "heads", "group", "SQ", "SKV", "S", "D"),
