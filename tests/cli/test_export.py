@@ -9,6 +9,7 @@ import pytest
 
 from weft.cli.main import main
 from weft.evolve.settings import Settings
+from weft.kernels import RUNGS
 from weft.store.store import open_store
 
 FILES = {"func_forward.py", "config_forward.json", "forward.cu"}
@@ -133,7 +134,7 @@ def test_a_user_file_as_a_pytorch_extension(own: Path, capsys: pytest.CaptureFix
     [
         (
             ["--torch", "ext.cu", "--shapes", "gqa_4"],
-            "own.cu does not take the shape gqa_4: ",
+            "shape gqa_4 does not fit own.cu: the kernel has one head count",
         ),
         (["--torch", "own.cu"], "--torch own.cu would overwrite the kernel"),
         (["--robust-kbench", "task", "--shapes", "few_queries"], "own.cu does not take the shape few_queries"),
@@ -145,6 +146,39 @@ def test_unsupported_targets_are_refused_with_a_reason(
     assert main(["export", "own.cu", *args]) == 2
     assert message in capsys.readouterr().err
     assert Path("own.cu").read_text() == OWN and not Path("ext.cu").exists()
+
+
+@pytest.mark.parametrize(
+    "rung, shape, kernel",
+    [
+        ("backward", "d128", "backward_dkv<128>"),
+        ("paged_decode", "b3-hq2-hkv2-sq1-skv333-d96", "paged_merge<96>"),
+        ("fp8_mma", "d32", "fp8_mma_attention<32>"),
+    ],
+)
+def test_a_rung_of_every_task_is_instantiated_for_a_shape(own: Path, rung: str, shape: str, kernel: str) -> None:
+    assert main(["export", rung, "--torch", "ext.cu", "--shapes", shape]) == 0
+    assert f"({kernel})" in Path("ext.cu").read_text()
+
+
+@pytest.mark.parametrize(
+    "option, message",
+    [
+        ("--flashinfer-bench", "paged_decode computes paged_decode; flashinfer-bench definitions are written for CUDA"),
+        ("--robust-kbench", "paged_decode computes paged_decode; robust-kbench tasks are made from scalar, fa1"),
+    ],
+)
+def test_a_rung_of_another_task_names_what_is_exported(
+    own: Path, capsys: pytest.CaptureFixture[str], option: str, message: str
+) -> None:
+    assert main(["export", "paged_decode", option, "folder"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_of_another_task_is_refused_by_its_inputs(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("paged.cu").write_text(RUNGS["paged_decode"].path.read_text())
+    assert main(["export", "paged.cu", "--robust-kbench", "task"]) == 2
+    assert "a robust-kbench task needs a kernel whose inputs are (q, k, v)" in capsys.readouterr().err
 
 
 def test_a_kernel_with_other_inputs_is_not_exported_as_a_robust_kbench_task(

@@ -170,7 +170,7 @@ def test_what_a_baseline_cannot_judge_is_not_a_pass(source: Path, capsys: pytest
         (["--check"], 2, "give --baseline FILE with one of --update and --check"),
         (["--baseline", "f", "--check", "--update"], 2, "one of --update and --check"),
         (["--shape", "mission"], 2, "has no arrays q, k and v"),
-        (["--shape", "vast"], 2, "--shape vast"),
+        (["--shape", "vast"], 2, "shape vast: unknown shape"),
         (["--clock", "2040"], 2, "allows at most"),
         (["missing.cu"], 2, "missing.cu is neither a file nor a rung"),
     ],

@@ -12,7 +12,7 @@ from weft.evolve.lever_proposer import LeverProposer
 from weft.evolve.levers.space import family, start_space
 from weft.evolve.run_summary import member_record, summary_of
 from weft.evolve.search import Ended, Search, settings_of, start_search
-from weft.evolve.settings import Budget, Settings
+from weft.evolve.settings import Budget, Settings, settings_for
 from weft.judge.select import Choice
 from weft.store.records import RunState
 from weft.store.store import Store, open_store
@@ -43,6 +43,17 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
     path = tmp_path_factory.mktemp("store") / "weft.db"
     with open_store(path) as store:
         return run_search(store, SMALL), path
+
+
+def test_a_search_from_a_rung_of_another_task(tmp_path: Path) -> None:
+    one = Choice(("b4-hq8-hkv2-sq5-skv77-d64",), ("unit_normal",), ("bottom_right",), seeds=(0,))
+    settings = settings_for("paged_decode", shape="b2-hq4-hkv2-sq1-skv40-d64")
+    settings = replace(settings, choice=one, final=one, batch=2, budget=Budget(evaluations=2))
+    with open_store(tmp_path / "weft.db") as store:
+        run = start_search(store, settings)
+        ended = Search(store, run.id, settings, LeverProposer(*start_space("paged_decode")), workers=1).go()
+    assert [member.status for member in ended.history] == ["PASSED"] * 3
+    assert all(member.score for member in ended.history) and ended.winner is not None
 
 
 def lineage(store: Store, run_id: int) -> list[tuple[object, ...]]:

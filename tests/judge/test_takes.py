@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weft.attention.shapes import SHAPES, Shape, shape
@@ -25,6 +26,7 @@ from weft.judge.shape_sizes import call_at
 from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS
 from weft.mcp.check import _judged
+from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
 
 LINES = (
@@ -291,7 +293,7 @@ def test_a_shape_gives_sizes_through_the_arrays(tmp_path: Path) -> None:
     assert call_at(kernel, "mission").sizes == {"B": 1, "H": 8, "N": 512, "D": 64}
     assert call_at(kernel, "b2-hq3-hkv3-sq7-skv7-d32").sizes == {"B": 2, "H": 3, "N": 7, "D": 32}
     assert call_at(kernel, "").sizes == {}
-    with pytest.raises(UsageError, match=r"--shape gqa_4 does not fit .*own.cu: the kernel has one head count"):
+    with pytest.raises(UsageError, match=r"shape gqa_4 does not fit .*own.cu: the kernel has one head count"):
         call_at(kernel, "gqa_4")
     with pytest.raises(UsageError, match="did you mean mission"):
         call_at(kernel, "misson")
@@ -301,6 +303,28 @@ def test_a_shape_gives_sizes_through_the_arrays(tmp_path: Path) -> None:
     other = "sizes N=8", "in x : f32[N] = normal", "out y : f32[N]", "launch attn(x, y) grid(1) block(32)"
     with pytest.raises(UsageError, match="has no arrays q, k and v"):
         call_at(load(written(tmp_path, *other)), "mission")
+
+
+def test_a_shape_gives_lengths_and_tables_with_the_sizes() -> None:
+    packed = call_at(load(RUNGS["varlen_triton"].path), "b4-hq4-hkv2-sq33-skv70-d64")
+    assert packed.arrays["cu_seqlens_q"].tolist() == [0, 33, 48, 48, 70]
+    assert packed.sizes == {"ENDS": 5, "HQ": 4, "HKV": 2, "TOTAL_Q": 70, "TOTAL_K": 134, "D": 64}
+    paged = call_at(load(RUNGS["paged_decode"].path, defines={"ELEMENT": "float"}), "b2-hq4-hkv2-sq1-skv130-d64")
+    assert paged.arrays["seq_lens"].tolist() == [130, 75] and paged.arrays["q"].dtype == np.float32
+    assert paged.arrays["block_table"].shape == (2, paged.sizes["ENTRIES"]) == (2, 9)
+
+
+@pytest.mark.parametrize("rung", ["paged_decode", "varlen_triton", "backward", "fa1"])
+def test_a_rung_has_the_typical_shape_of_its_task(rung: str) -> None:
+    kernel, task = load(RUNGS[rung].path), TASKS[RUNGS[rung].task]
+    assert call_at(kernel, "", rung).sizes == call_at(kernel, task.typical).sizes != kernel.sizes
+
+
+def test_the_names_of_a_file_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "own.cu"
+    file.write_text(RUNGS["paged_decode"].path.read_text().replace("seq_lens", "d_seq_lens"))
+    found = call_at(load(file), "decode_gqa")
+    assert found.arrays["d_seq_lens"].tolist() == [600, 343] and found.sizes["ENTRIES"] == 38
 
 
 QUICK = ("--regimes", "unit_normal", "--seeds", "1", "--tool", "racecheck")

@@ -24,6 +24,7 @@ from weft.interop.robust_kbench import (
     write_task,
 )
 from weft.interop.torch_binding import torch_unit
+from weft.judge.shape_sizes import call_at
 from weft.kernels.ladder import RUNGS
 from weft.store.store import open_store
 
@@ -143,7 +144,7 @@ def _exported(target: str, defines: Mapping[str, str], store: str | None) -> Ite
 def _torch(exported: ExportedKernel, names: tuple[str, ...], file: Path, *, as_json: bool) -> int:
     """Write the extension; without named shapes it supports the sizes that the file declares."""
     kernel = exported.kernel
-    sizes = [exported.sizes_at(shape) for shape in named_shapes(names)] or [dict(kernel.sizes)]
+    sizes = [_sizes_at(exported, name) for name in names] or [dict(kernel.sizes)]
     if file.exists() and Path(kernel.path).exists() and file.samefile(kernel.path):
         raise UsageError(f"--torch {file} would overwrite the kernel: name another file")
     served = f"the shapes {', '.join(names)}" if names else "its own sizes"
@@ -169,6 +170,14 @@ def _torch(exported: ExportedKernel, names: tuple[str, ...], file: Path, *, as_j
         call = f"{', '.join(outputs)} = forward({', '.join(inputs)})"
         print(f"{exported.name} → {file}: {call}, for {served} · not run on hardware")
     return 0
+
+
+def _sizes_at(exported: ExportedKernel, name: str) -> dict[str, int]:
+    """Return the kernel's sizes at a shape; raises UsageError where it does not take the shape."""
+    found = dict(call_at(exported.kernel, name).sizes)
+    if exported.largest_d is not None and found["D"] > exported.largest_d:
+        raise UsageError(f"{exported.name} takes D up to {exported.largest_d}; leave out shape {name}")
+    return found
 
 
 def _flashinfer(rung: str, folder: Path, files: dict[str, str], *, traces: bool, as_json: bool) -> int:

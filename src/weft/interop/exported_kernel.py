@@ -38,7 +38,7 @@ class ExportedKernel:
 
     def sizes_at(self, shape: Shape) -> dict[str, int]:
         """Return the kernel's sizes for a named shape; raises where it does not take the shape."""
-        if not self.task:
+        if self.task not in INPUTS:
             names = ", ".join(line.name for line in self.kernel.lines.arrays if line.role == "in")
             raise UsageError(f"{self.name} takes {names}; named shapes are only for kernels of {' or '.join(INPUTS)}")
         if self.largest_d is not None and shape.d > self.largest_d:

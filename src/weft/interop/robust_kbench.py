@@ -72,14 +72,14 @@ def make_task(
     """Return file name → text, of a rung with these levers (`defines`) or of a kernel; the first shape is timed."""
     if form not in FORMS:
         raise UsageError(f"form {form!r}: use one of {', '.join(FORMS)}")
-    if not shapes:
-        raise UsageError("a task needs at least one shape")
     exported = _rung(target, defines) if isinstance(target, str) else target
     if exported.task not in TEMPLATES:
         takes = " or ".join(f"({', '.join(INPUTS[task])})" for task in TEMPLATES)
         raise UsageError(
             f"{exported.name}: a robust-kbench task needs a kernel whose inputs are {takes}, in this order"
         )
+    if not shapes:
+        raise UsageError("a task needs at least one shape")
     found = named_shapes(tuple(shapes))
     sizes = [exported.sizes_at(shape) for shape in found]
     _require_plain(exported)

@@ -41,7 +41,7 @@ def call_at(kernel: KernelFile, name: str, target: str = "", *, seed: int = 0) -
     try:
         shape = shape_of(name)
     except ContractError as error:
-        raise UsageError(f"--shape {name}: {error}") from error
+        raise UsageError(f"shape {name}: {error}") from error
     for task in TASKS.values():
         axes = input_axes(task, any_workload(task))
         found = _sizes(kernel, task, axes, shape) if axes else _drawn(kernel, task, shape, seed)
@@ -50,7 +50,7 @@ def call_at(kernel: KernelFile, name: str, target: str = "", *, seed: int = 0) -
     known = _by_name(kernel, shape)
     if not known:
         raise UsageError(
-            f"--shape {name}: {kernel.path} has no arrays q, k and v through which a shape gives its sizes; "
+            f"shape {name}: {kernel.path} has no arrays q, k and v through which a shape gives its sizes; "
             "give its `sizes` (--size NAME=VALUE) instead"
         )
     return Call(known)
@@ -66,11 +66,11 @@ def _sizes(kernel: KernelFile, task: Task, axes: InputAxes, shape: Shape) -> Cal
     require_layout(adapted, axes)
     for limit in limits_of(adapted, axes):
         if not limit.holds(shape):
-            raise UsageError(f"--shape {shape.name} does not fit {kernel.path}: {limit.why}")
+            raise UsageError(f"shape {shape.name} does not fit {kernel.path}: {limit.why}")
     try:
         found = adapted.sizes_of(shapes_of(axes, shape))
     except NotTaken as error:
-        raise UsageError(f"--shape {shape.name} does not fit {kernel.path}: {error}") from error
+        raise UsageError(f"shape {shape.name} does not fit {kernel.path}: {error}") from error
     return Call(found)
 
 
@@ -88,7 +88,7 @@ def _drawn(kernel: KernelFile, task: Task, shape: Shape, seed: int) -> Call | No
     try:
         return Call(kernel.sizes_of({name: array.shape for name, array in arrays.items()}), arrays)
     except NotTaken as error:
-        raise UsageError(f"--shape {shape.name} does not fit {kernel.path}: {error}") from error
+        raise UsageError(f"shape {shape.name} does not fit {kernel.path}: {error}") from error
 
 
 def _by_name(kernel: KernelFile, shape: Shape) -> dict[str, int]:

@@ -81,8 +81,8 @@ def _rung(name: str) -> Rung:
     if name not in exportable:
         known = f"{name} computes {RUNGS[name].task}" if name in RUNGS else f"there is no rung {name!r}"
         raise UsageError(
-            f"{known}; flashinfer-bench has no type for 8-bit codes, so only CUDA rungs of sdpa can be exported: "
-            f"{', '.join(exportable)}"
+            f"{known}; flashinfer-bench definitions are written for CUDA rungs of sdpa only: {', '.join(exportable)}. "
+            "`weft export KERNEL --torch FILE.cu` writes other CUDA kernels as PyTorch extensions"
         )
     return RUNGS[name]
 
