@@ -20,6 +20,7 @@ from weft.evolve.levers import (
     predicted,
     predicted_together,
     render,
+    rung_source,
     space_of,
     start_space,
     two_levers,
@@ -157,7 +158,17 @@ def test_a_rung_that_is_in_no_family_has_the_levers_of_the_table(rung: Rung) -> 
     }
     assert start == space.default
     # The start is the rung itself: the same lines, apart from the head of a rendered file.
-    assert render(space, start).endswith(rung.path.read_text())
+    assert render(space, start).endswith(rung_source(rung.name))
+
+
+def test_the_text_of_a_rung_states_its_head_dimensions() -> None:
+    assert rung_source("scalar") == RUNGS["scalar"].path.read_text()
+    own, stated = RUNGS["pipelined"].path.read_text().splitlines(), rung_source("pipelined").splitlines()
+    (line,) = (each for each in stated if each not in own)
+    assert line == "// weft: require D <= 128 : the rung takes D up to 128"
+    # Launch lines may have continuations, which the line must not cut.
+    lines = parse_lines(rung_source("pipelined"), "pipelined.cu")
+    assert (len(lines.requires), len(lines.launches)) == (1, 2) and lines.launches[1].arguments
 
 
 def test_children_differ_in_exactly_two_levers() -> None:

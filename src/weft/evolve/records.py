@@ -13,6 +13,7 @@ from .levers.space import Change, Point
 from .stopwatch import Timing
 
 LEVERS_PER_CHILD = 2
+"""Levers that a child changes; one in a space in which no pair is new."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,9 @@ class Proposal:
 
     def __post_init__(self) -> None:
         levers = {change.lever for change in self.changes}
-        if len(levers) != LEVERS_PER_CHILD or len(self.changes) != LEVERS_PER_CHILD:
-            raise UsageError(
-                f"a child changes exactly two levers, not {len(self.changes)}: {', '.join(sorted(levers))}"
-            )
+        if not 1 <= len(levers) == len(self.changes) <= LEVERS_PER_CHILD:
+            named = ", ".join(change.lever for change in self.changes)
+            raise UsageError(f"a child changes one or two levers, each once, not {len(self.changes)}: {named}")
 
     def levers_record(self) -> dict[str, Any]:
         """Return plain data: its point and its changes."""

@@ -20,6 +20,7 @@ from .crew import Crew, enqueue, request_for
 from .elites import elites
 from .history import FINAL, SEARCH, History, read_history
 from .ledger import write_lessons
+from .levers.space import rung_source
 from .proposer import Proposer
 from .records import Member, Proposal
 from .settings import Budget, Settings
@@ -71,7 +72,7 @@ def start_source(start: str) -> CandidateSource:
     if path.suffix != ".cu":
         raise UsageError(f"{start}: a search starts from CUDA source, a rung or a .cu file with launch lines")
     try:
-        return CandidateSource(path.read_text())
+        return CandidateSource(rung_source(start) if start in RUNGS else path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {start}: {error}; it is neither a rung nor a file") from error
 

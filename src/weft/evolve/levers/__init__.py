@@ -3,7 +3,7 @@
 from .children import Exhausted, crossover, two_levers
 from .effects import Effect, observed, predicted, predicted_together
 from .render import render
-from .space import FAMILIES, Change, Point, Space, family, rung_space, space_of, start_space
+from .space import FAMILIES, Change, Point, Space, family, rung_source, rung_space, space_of, start_space
 
 __all__ = [
     "FAMILIES",
@@ -18,6 +18,7 @@ __all__ = [
     "predicted",
     "predicted_together",
     "render",
+    "rung_source",
     "rung_space",
     "space_of",
     "start_space",

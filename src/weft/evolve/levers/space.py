@@ -153,10 +153,22 @@ def space_of(path: Path) -> Space:
     return _space(path, source)
 
 
+def rung_source(name: str) -> str:
+    """Return the text of a rung, with the head dimensions that the ladder's table lists as a `require` line.
+
+    A search judges a text by itself: without the line, a head dimension that the code refuses fails the whole check.
+    """
+    rung = RUNGS[name]
+    lines = rung.path.read_text().splitlines(keepends=True)
+    if rung.largest_d is not None:
+        after = 1 + max(at for at, line in enumerate(lines) if line.startswith("// weft:"))
+        lines.insert(after, f"// weft: require D <= {rung.largest_d} : the rung takes D up to {rung.largest_d}\n")
+    return "".join(lines)
+
+
 def rung_space(name: str) -> Space:
     """Return the space of a rung: its `define` lines that the ladder's table lists as levers become `lever` lines."""
-    rung = RUNGS[name]
-    source = rung.path.read_text()
+    rung, source = RUNGS[name], rung_source(name)
     for lever, values in rung.levers.items():
         line = re.compile(rf"^(// weft: )define( +){lever} = .*$", re.MULTILINE)
         source = line.sub(rf"\g<1>lever \g<2>{lever} = {values[0]} in {', '.join(values)}", source)
