@@ -12,7 +12,7 @@ import pytest
 
 from weft.core.status import Status
 from weft.evolve.history import History, read_history
-from weft.evolve.levers import Change, observed, render, start_space
+from weft.evolve.levers import Change, family, observed, render, start_of
 from weft.evolve.llm import (
     ModelError,
     NotRecorded,
@@ -37,7 +37,7 @@ SMALL = Settings(
     proposer="llm", model="stub-1", seed=1, batch=2, score_on=ScoreOn(shape="small"), choice=ONE, final=ONE,
     budget=Budget(evaluations=4),
 )  # fmt: skip
-SPACE, START = start_space("wmma")
+SPACE, START = family("sdpa"), start_of("wmma")
 BETTER = START.moved({"EXP": "exp2", "TAIL": "edge"})
 REPAIRED = START.moved({"EXP": "exp2", "RESCALE": "moved"})
 SCALED, UNSCALED = "factor = scale * LOG2_E;", "factor = LOG2_E;"

@@ -10,7 +10,7 @@ from weft.evolve.elites import elites
 from weft.evolve.history import History, read_history
 from weft.evolve.lever_proposer import LeverProposer
 from weft.evolve.levers.render import render
-from weft.evolve.levers.space import start_space
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.evolve.stopwatch import GpuStopwatch, Timing, time_child
@@ -54,7 +54,7 @@ def search(tmp_path: Path, timings: list[Timing]) -> tuple[History, GivenTimes]:
     stopwatch = GivenTimes(timings)
     with open_store(tmp_path / "weft.db") as store:
         run = start_search(store, SETTINGS)
-        proposer = LeverProposer(*start_space("wmma"))
+        proposer = LeverProposer(family("sdpa"), start_of("wmma"))
         Search(store, run.id, SETTINGS, proposer, workers=2, stopwatch=stopwatch).go()
         return read_history(store, run.id), stopwatch
 
@@ -87,9 +87,9 @@ def test_outputs_that_are_wrong_on_the_gpu_refuse_a_candidate(tmp_path: Path) ->
 def test_the_gpu_stopwatch_times_both_on_the_device() -> None:
     cuda = RecordingCuda()
     watch = GpuStopwatch(CudaGPU(cuda.device()), "sdpa", replace(SETTINGS.score_on), BenchSettings(rounds=12, warmup=1))
-    space, start = start_space("wmma")
-    parent = CandidateSource(render(space, start))
-    child = CandidateSource(render(space, start.moved({"BLOCK_N": "64", "EXP": "exp2"})))
+    space = family("sdpa")
+    parent = CandidateSource(render(space, start_of("wmma")))
+    child = CandidateSource(render(space, start_of("wmma").moved({"BLOCK_N": "64", "EXP": "exp2"})))
     found = watch.time(child, parent)
     assert found.wrong == "" and found.microseconds > 0 and found.ratio_high >= found.ratio
     alone = watch.time(parent, None)

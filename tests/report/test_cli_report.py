@@ -54,6 +54,13 @@ def test_the_page_of_a_correct_rung(here: Path, capsys: pytest.CaptureFixture[st
     assert "closest to a limit" in page.text
 
 
+def test_the_cost_of_a_rung_on_another_task_has_the_macros_of_the_task(here: Path) -> None:
+    asked = ["report", "pipelined", "--task", "sliding_window", *SMALL, "--profile-shape", "small", "-o", "page.html"]
+    assert main(asked) == 0
+    text = check_page(Path("page.html").read_text()).text
+    assert "SQ=32 SKV=32 D=64 WINDOW_LEFT=37 WINDOW_RIGHT=11" in text
+
+
 def test_a_kernel_without_a_supported_workload_has_no_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "wmma", "--shapes", "small", "--dtypes", "f32"]) == 5
     assert "nothing selected" in capsys.readouterr().err and not Path("report.html").exists()

@@ -3,7 +3,7 @@
 from .children import Exhausted, crossover, two_levers
 from .effects import Effect, observed, predicted, predicted_together
 from .render import render
-from .space import FAMILIES, Change, Point, Space, family, rung_source, rung_space, space_of, start_space
+from .space import FAMILIES, Change, Point, Space, family, rung_source, rung_space, space_of, start_of, start_space
 
 __all__ = [
     "FAMILIES",
@@ -21,6 +21,7 @@ __all__ = [
     "rung_source",
     "rung_space",
     "space_of",
+    "start_of",
     "start_space",
     "two_levers",
 ]

@@ -193,10 +193,14 @@ def family(task: str) -> Space:
     return space_of(FAMILIES[task])
 
 
+def start_of(rung: str) -> Point:
+    """Return the point of a rung in its family."""
+    return Point.parse(STARTS[rung][1])
+
+
 def start_space(start: str) -> tuple[Space, Point]:
     """Return the space in which a search from a rung or a file moves, and the point that it starts from."""
     if start in STARTS:
-        task, point = STARTS[start]
-        return family(task), Point.parse(point)
+        return family(STARTS[start][0]), start_of(start)
     space = rung_space(start) if start in RUNGS else space_of(Path(start))
     return space, space.default
