@@ -98,6 +98,14 @@ def test_equal_weights_that_are_rounded_are_no_bias(name: str, dtype: str) -> No
     assert SDPA_BACKWARD.judge(problem, SDPA_BACKWARD.right[name](problem), Declared()).passed
 
 
+CANCELLED = Workload(SHAPES["group_3"], "f32", "bottom_right", "all_equal", 0)
+"""All keys and values are equal: dP = delta, and dQ is the difference of equal sums."""
+
+
+def test_cancelled_sums_are_no_bias() -> None:
+    assert check(Candidate(RUNGS["backward"].path, "backward"), SDPA_BACKWARD, CANCELLED).status is Status.PASSED
+
+
 def test_a_truncated_dv_fails_with_equal_weights() -> None:
     problem = SDPA_BACKWARD.draw(EQUAL_WEIGHTS)
     (mutant,) = (each for each in SDPA_BACKWARD.mutants if each.name == "dv_truncated")

@@ -24,7 +24,9 @@ EXACT_WITHIN = 2.0**-10
 """In ulps: an element this close to a value of the type is not rounded, and shows nothing about rounding."""
 
 
-def bias_gate(out: Array, expected: Sequence[Array], dtype: str, *, keys: Array) -> GateResult | None:
+def bias_gate(
+    out: Array, expected: Sequence[Array], dtype: str, *, keys: Array, noise: Array | float = 0.0
+) -> GateResult | None:
     """Gate 4: check the signed mean error over all elements, in ulps. None where too few elements are rounded.
 
     `expected` are values (b, h, s, d) that a right kernel may have before it rounds to the output type, the first of
@@ -32,12 +34,13 @@ def bias_gate(out: Array, expected: Sequence[Array], dtype: str, *, keys: Array)
     that of some expected value, rounded or not: a kernel without noise rounds as they do, and with more noise than an
     ulp the position between two values of the type has no effect. The standard error is computed from the errors
     themselves, with rows and columns as clusters: a weight rounded in P moves an entire row, a rounded element of V a
-    column.
+    column. `noise` is how far float32 sums may move each element: where that is an ulp or more, as in a difference of
+    equal sums, the element shows nothing about rounding and is left out.
     """
     wide = expected[0].astype(np.float64)
     step = ulp(wide, dtype)
     near = [rounded(each.astype(np.float64), dtype) for each in expected]
-    judged = (np.abs(wide - near[0]) > EXACT_WITHIN * step) & (np.abs(wide) >= smallest_normal(dtype))
+    judged = (np.abs(wide - near[0]) > EXACT_WITHIN * step) & (np.abs(wide) >= smallest_normal(dtype)) & (noise < step)
     if judged.sum() < FEWEST_ELEMENTS or judged.any(axis=3).sum() < FEWEST_ROWS:
         return None
     step = np.where(judged, step, 1.0)

@@ -50,8 +50,9 @@ class BackwardProblem(Problem):
 
     @cached_property
     def float32_limits(self) -> dict[str, Array]:
-        """The same if the kernel rounds nothing to 16 bits. A query with one visible key has dP = delta: exactly 0 in
-        `gold` and in `ref16`, but the difference of two float32 sums in different orders in a right kernel."""
+        """The same if the kernel rounds nothing to 16 bits: the noise of float32 sums. A query with one visible key has
+        dP = delta: exactly 0 in `gold` and in `ref16`, but the difference of two float32 sums in different orders in a
+        right kernel."""
         return self.call.limits(self.gold, "f32")
 
     @cached_property
@@ -100,7 +101,8 @@ def judge_backward(problem: BackwardProblem, outputs: Outputs, declared: Declare
     for name in (output.name for output in GRADIENTS):
         out, expected = outputs[name], getattr(gold, name)
         found = [element_gate("tight", out, expected, problem.limits[name])]
-        bias = bias_gate(out, [each[name] for each in problem.unrounded], dtype, keys=keys[name])
+        before, noise = [each[name] for each in problem.unrounded], problem.float32_limits[name]
+        bias = bias_gate(out, before, dtype, keys=keys[name], noise=noise)
         found += [] if bias is None else [bias]
         if problem.ref16 is not None:
             found.append(flash_gate(out, expected, problem.ref16[name], dtype, problem.float32_limits[name]))
