@@ -85,6 +85,12 @@ def test_nothing_to_diagnose(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["healthy"] is True
 
 
+def test_nothing_to_diagnose_in_triton(capsys: pytest.CaptureFixture[str]) -> None:
+    """That Triton has no -G build is no reason to doubt a kernel that passes."""
+    assert main(["diagnose", "fa_triton", *SMALL]) == 0
+    assert "nothing to diagnose: 1 workloads passed" in capsys.readouterr().out
+
+
 def test_a_kernel_that_passes_shows_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """31 lanes update a sum in place where one should: they write the same value as long as they run in lockstep."""
     file = write(tmp_path, "wmma", "if (lane == 0) {", "if (lane != 0) {")

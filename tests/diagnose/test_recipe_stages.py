@@ -11,7 +11,7 @@ from weft.attention.emulate import Algorithm
 from weft.attention.shapes import Shape
 from weft.core.records import inlining_chain
 from weft.diagnose.compare import compare_stages, first_wrong
-from weft.diagnose.conclusion import place_of, stage_of
+from weft.diagnose.conclusion import place_of, sentence, stage_of
 from weft.diagnose.diagnose import explain
 from weft.diagnose.recipe_expected import RecipeStages
 from weft.diagnose.recipe_locate import locate_recipe
@@ -113,20 +113,25 @@ def test_first_wrong_stage_behind_tma_and_wgmma(stage: str, old: str, new: str, 
 
 
 @pytest.mark.parametrize(
-    ("stage", "old", "new"),
+    ("stage", "old", "new", "words"),
     [
-        ("k", "__float2bfloat16_rn(sum / float(SKV))", "__float2bfloat16_rn(truncf(sum / float(SKV)))"),
-        ("v", "fabsf(float(v[at]))", "fabsf(float(k[at]))"),
-        ("q", "fmaxf(fabsf(x.z), fabsf(x.w))", "fminf(fabsf(x.z), fabsf(x.w))"),
-        ("v", "float(from[key * D]) * inverse_v", "float(from[key * D])"),
+        (
+            "k",
+            "__float2bfloat16_rn(sum / float(SKV))",
+            "__float2bfloat16_rn(truncf(sum / float(SKV)))",
+            "the mean is 0, ",
+        ),
+        ("v", "fabsf(float(v[at]))", "fabsf(float(k[at]))", "the step is "),
+        ("q", "fmaxf(fabsf(x.z), fabsf(x.w))", "fminf(fabsf(x.z), fabsf(x.w))", "the step is "),
+        ("v", "float(from[key * D]) * inverse_v", "float(from[key * D])", "it is not divided by a step"),
     ],
     ids=["mean", "largest_of_another", "largest_lost", "no_step"],
 )
-def test_the_line_of_a_wrong_statistic(stage: str, old: str, new: str, tmp_path: Path) -> None:
+def test_the_line_of_a_wrong_statistic(stage: str, old: str, new: str, words: str, tmp_path: Path) -> None:
     """The codes are wrong where they are stored; what makes them wrong is a mean, a step, or its absence."""
     file = _write(tmp_path, "fp8_mma", text_of("fp8_mma", old, new))
     found = _explained(file, ONE_TILE, "none")
-    assert stage_of(found) == stage
+    assert stage_of(found) == stage and words in sentence(found)
     assert line_of(file, new) in [at.line for at in inlining_chain(place_of(found))]
 
 

@@ -23,12 +23,11 @@ from weft.evolve.llm import (
 )
 from weft.evolve.llm.briefs import METRICS
 from weft.evolve.llm.record import Exchanges
-from weft.evolve.search import Ended, Search, start_search
+from weft.evolve.search import Ended, Search, start_search, start_source
 from weft.evolve.settings import Budget, Settings
 from weft.judge.select import Choice
-from weft.kernels.ladder import RUNGS
 from weft.store.store import Store, open_store
-from weft.supervise.records import CandidateSource, ScoreOn
+from weft.supervise.records import ScoreOn
 
 from .stub_model import COMPLETION_TOKENS, PROMPT_TOKENS, Refusal, StubModel, reply_text, served
 
@@ -91,7 +90,7 @@ def go_on(store: Store, run_id: int, settings: Settings, **options: object) -> E
 def begun(store: Store, recorded: Recorded, settings: Settings) -> History:
     """Return a separate run whose start was judged like the recorded one."""
     start = recorded.ended.history.start
-    source = CandidateSource(RUNGS["wmma"].path.read_text())
+    source = start_source("wmma")
     run = start_search(store, settings)
     row = store.add_candidate(run.id, digest=source.digest, source=source.text)
     assert row.digest == start.digest
@@ -253,7 +252,7 @@ def test_tokens_of_replies_that_led_to_nothing_are_booked_on_the_next_child(reco
 
 
 def test_a_known_source_is_not_a_child(recorded: Recorded) -> None:
-    same = reply_text(RUNGS["wmma"].path.read_text(), SPACE.changes(START, BETTER))
+    same = reply_text(start_source("wmma").text, SPACE.changes(START, BETTER))
     with served([same, good()]) as stub, open_store(recorded.store) as store:
         history = begun(store, recorded, SMALL)
         child = make_llm_proposer(store, SMALL, base_url=stub.url).propose(history, SMALL, "1/0/0", ())

@@ -156,4 +156,5 @@ def _first_stage(first: Divergence, diagnosis: Diagnosis) -> str:
         lost = name_of(diagnosis.case.lost)
         return f"{first.name} is wrong {where}; all before {lost} is right, what follows was not observed"
     before = "all observed stages before it are right" if diagnosis.proven_right else "no stage before it was observed"
-    return f"{first.name} is the first wrong stage {where}; {before}"
+    said = f"{first.name} is the first wrong stage {where}; {before}"
+    return f"{said}, but {first.operand}" if first.operand else said

@@ -242,7 +242,7 @@ def _until_failure(
     verdicts: list[Verdict] = []
     for each in judging:
         note = each.verdict.passed and (each.verdict.debug_build or each.verdict.large_sizes)
-        if not each.verdict.limit and not note:
+        if not each.verdict.aside and not note:
             verdicts.append(each.verdict)
         if len(verdicts) < len(judging.todo):
             progress(f"judging {judging.todo[len(verdicts)]}")

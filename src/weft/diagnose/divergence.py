@@ -11,7 +11,7 @@ from .compare import BY_KEY, Compared, Mask
 from .ranges import ranges
 from .records import Divergence
 from .spelling import own_site
-from .taps import Key, Site, Taps
+from .taps import Key, Operand, Site, Taps
 from .worked import Worked
 
 CLOSE = 0.01
@@ -19,36 +19,39 @@ CLOSE = 0.01
 
 
 def divergence_of(
-    found: Compared, taps: Taps, kernel: KernelFile, worked: Worked, operand: Site | None = None
+    found: Compared, taps: Taps, kernel: KernelFile, worked: Worked, operand: Operand | None = None
 ) -> Divergence:
-    """Return the divergence of an observed stage. `operand`: who computed a wrong operand of it, where it is known."""
+    """Return the divergence of an observed stage. `operand` is a wrong operand of it, where one is known."""
     index = first_index(found.wrong)
     used = own_site(taps.site(found.tap, index), kernel)
-    factor = operand or _wrong_factor(found, index, taps, worked)
-    site = own_site(factor, kernel) or own_site(taps.maker(found.tap, index), kernel) or used
+    operand = operand or _wrong_factor(found, index, taps, worked)
+    factor = own_site(operand.site, kernel) if operand is not None else None
+    site = factor or own_site(taps.maker(found.tap, index), kernel) or used
     seen = found.tap.observed, found.tap.values
     whole = _divergence(worked, found.key, found.wrong, seen, (found.expected, found.tolerance), site)
-    return replace(whole, used=used)
+    return replace(whole, used=used, operand=operand.words if operand is not None and factor is not None else "")
 
 
-def _wrong_factor(found: Compared, index: tuple[int, ...], taps: Taps, worked: Worked) -> Site | None:
-    """Return who computed the factor of a sum, if it is the wrong operand: the rescale of l and U, 1 / l of O.
+def _wrong_factor(found: Compared, index: tuple[int, ...], taps: Taps, worked: Worked) -> Operand | None:
+    """Return the factor of a sum, if it is the wrong operand: the rescale of l and U, 1 / l of O.
 
     What was right before and is multiplied with a wrong factor is wrong where the factor is computed.
     """
     row, tap = index[:3], taps.factors.get(found.key)
     if tap is None or not tap.observed[row]:
         return None
-    factor = float(tap.values[row])
+    factor, right = float(tap.values[row]), worked.rescale(found.key, row)
     if found.key[0] == "o":
         u = worked.expected.get(("u", worked.last_tile())) if worked.algorithm.splits == 1 else None
         o = float(found.tap.values[index])
-        explains = u is not None and abs(float(u[index]) * factor - o) <= CLOSE * abs(o)
-        return taps.maker(tap, row) if explains else None
-    right = worked.rescale(found.key, row)
-    if right is None or abs(factor - right) <= CLOSE * right:
+        if u is None or not u[index] or abs(float(u[index]) * factor - o) > CLOSE * abs(o):
+            return None
+        right = float(found.expected[index]) / float(u[index])
+    if right is None or abs(factor - right) <= CLOSE * abs(right):
         return None
-    return taps.maker(tap, row)
+    made = taps.maker(tap, row)
+    multiplied = "U" if found.key[0] in ("u", "o") else found.key[0]
+    return Operand(made, f"{multiplied} is multiplied with {factor:.4g}, not {right:.4g}") if made is not None else None
 
 
 def output_divergence(worked: Worked, wrong: Mask, o: Array, expected: Array, tolerance: Array) -> Divergence:

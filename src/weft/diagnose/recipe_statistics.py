@@ -19,12 +19,12 @@ from .acts import Act
 from .board import Sheet
 from .compare import Compared
 from .divergence import first_index
-from .nodes import Nodes, Numbers, Where
+from .nodes import Event, Nodes, Numbers, Where
 from .provenance import KINDS
 from .recipe_expected import RecipeStages
 from .start_lines import start_line
 from .tags import Sizes, Tags
-from .taps import Site, own_line
+from .taps import Operand, Site, own_line
 
 NEAR_MEAN = 2.0**-6
 """Relative: the order of a sum may decide how a mean is rounded to bf16."""
@@ -67,9 +67,9 @@ class Statistics:
 
 def wrong_statistic(
     found: Compared, statistics: Statistics, nodes: Nodes, acts: Sequence[Act], stages: RecipeStages
-) -> Site | None:
-    """Return who computed the wrong mean or step of the first wrong code, or loaded an element that is coded without
-    one; None if they are right or unknown.
+) -> Operand | None:
+    """Return the wrong mean or step of the first wrong code, or that it has no step, where it is loaded; None if
+    they are right or unknown.
     """
     stage = found.key[0]
     if stage not in _STAGES:
@@ -82,20 +82,24 @@ def wrong_statistic(
     if mean.event[at]:
         excess = float(mean.values[at]) - should
         if abs(excess) > NEAR_MEAN * abs(should) + 1e-6:
-            site = _site(nodes, int(mean.node[at]), int(mean.lane[at]))
-            return _from(site, excess * stages.problem.workload.shape.skv, NEAR_MEAN)
+            site = _from(_site(nodes, mean, at), excess * stages.problem.workload.shape.skv, NEAR_MEAN)
+            return _operand(site, f"the mean is {mean.values[at]:.4g}, not {should:.4g}")
         x -= float(mean.values[at])
     if not found.tap.made[index] and not any(sheet.event[at] for sheet in statistics.factors[stage]):
-        return _load(acts, stage)
+        return _operand(_load(acts, stage), "it is not divided by a step")
     actual, step = float(found.tap.values[index]), _step(stages, stage, (index[0], index[1], row, column))
     for sheet in statistics.factors[stage]:
         for used in _as_step(float(sheet.values[at])) if sheet.event[at] else ():
             explained = min(max(x / used, -E4M3_MAX), E4M3_MAX)
             if abs(actual - explained) <= NEAR_CODE * abs(explained) and abs(used - step) > NEAR_STEP * step:
-                made = _of_largest(nodes, used * E4M3_MAX, step * E4M3_MAX)
-                site = _site(nodes, made or int(sheet.node[at]), int(sheet.lane[at]))
-                return _at_start(nodes, site, used * E4M3_MAX)
+                site = _site(nodes, sheet, at, _of_largest(nodes, used * E4M3_MAX, step * E4M3_MAX))
+                site = _at_start(nodes, site, used * E4M3_MAX)
+                return _operand(site, f"the step is {used:.4g}, not {step:.4g}")
     return None
+
+
+def _operand(site: Site | None, words: str) -> Operand | None:
+    return Operand(site, words) if site is not None else None
 
 
 def _flat(found: Compared, index: tuple[int, ...], stages: RecipeStages) -> tuple[int, int, int]:
@@ -161,9 +165,7 @@ def _load(acts: Sequence[Act], stage: str) -> Site | None:
     moved = [act for act in acts if act.kinds == (KINDS[stage],) and act.space == "global"]
     coding = [act.event.launch for act in moved if act.what == "store"]
     event = next((act.event for act in moved if act.what == "load" and act.event.launch in coding), None)
-    if event is None:
-        return None
-    return Site(own_line(event.place), event.ptx_line, event.opcode, event.launch, event.cta, event.warp, 0)
+    return _site_of(event, 0) if event is not None else None
 
 
 def _is_largest(nodes: Nodes, node: int) -> bool:
@@ -171,8 +173,11 @@ def _is_largest(nodes: Nodes, node: int) -> bool:
     return known is not None and known[0].facts.computes == "larger"
 
 
-def _site(nodes: Nodes, node: int, lane: int) -> Site | None:
-    event = nodes.events[int(nodes.event_of[node])]
-    if event.place is None:
-        return None
+def _site(nodes: Nodes, sheet: Sheet, at: tuple[int, int], made: int | None = None) -> Site | None:
+    """Return who computed a statistic of an element: by its own node, or by an earlier one."""
+    event = nodes.events[int(nodes.event_of[made or int(sheet.node[at])])]
+    return _site_of(event, int(sheet.lane[at])) if event.place is not None else None
+
+
+def _site_of(event: Event, lane: int) -> Site:
     return Site(own_line(event.place), event.ptx_line, event.opcode, event.launch, event.cta, event.warp, lane)

@@ -62,6 +62,8 @@ class Divergence:
     """How the first wrong element should be computed, and the kernel's value, line by line."""
     used: Site | None = None
     """The thread and line that used it as this stage."""
+    operand: str = ""
+    """If an operand of it is wrong and `site` computed that: the operand in words."""
 
     @property
     def name(self) -> str:

@@ -52,6 +52,8 @@ def _evidence(diagnosis: Diagnosis, place: Place) -> str:
     if diagnosis.causes and diagnosis.causes[0].place is not None and diagnosis.causes[0].place.line == place.line:
         return f"{diagnosis.causes[0].code} is found here"
     if first is not None and first.site is not None and first.site.place == place:
+        if first.operand:
+            return f"an operand of {first.name}, the first wrong stage, is computed here: {first.operand}"
         return f"{first.name} is computed here, and it is the first wrong value that was observed"
     if diagnosis.signatures and diagnosis.signatures[0].place == place:
         return f"the error is that of a known mistake, {diagnosis.signatures[0].name.replace('_', ' ')}"

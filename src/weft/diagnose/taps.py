@@ -39,6 +39,16 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """A wrong operand of a stage."""
+
+    site: Site
+    """The thread and line that computed it."""
+    words: str
+    """`its mean is 0.0508, not -0.0116`."""
+
+
+@dataclass(frozen=True)
 class Maker:
     """An instruction of a line of the source, with all its copies in unrolled loops."""
 

@@ -111,7 +111,8 @@ def uninitialised(case: Case) -> Signature | None:
     message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that were never written"
     # The line that reads is right: the line that fills only a part must be fixed.
     writer = writer_of(case, first) or _only_store(case, first)
-    rank = 0.85 if writer is None else 0.9
+    # A copy from outside its array fills nothing: then the stray access is the cause.
+    rank = 0.85 if writer is None or _errors(case, *STRAY) else 0.9
     return Signature("uninitialised", message, first.remedy, rank, place=writer or first.place)
 
 

@@ -59,15 +59,18 @@ def score_factor(case: Case) -> Signature | None:
 
 
 def _at_the_scale(case: Case, found: Signature | None, d: int) -> Signature | None:
-    """Add the first line that applies the scale, if it is applied twice; for other factors, the line that computes what
-    the scores are multiplied with, if that is computed once, elsewhere.
+    """Add the first line that applies the scale, if it is applied twice; for other factors, the line that computes one
+    with which no right kernel multiplies scores.
     """
     if found is None or found.name == "scale_missing":
         return found
-    if found.name != "scale_twice":
-        lines = (factor_line(case, act) for act in acts(case, "multiply", Kind.CONST, Kind.S))
-        return replace(found, place=next((line for line in lines if line is not None), None))
-    return replace(found, place=times(case, Kind.S, default_scale(d), default_scale(d) * math.log2(math.e)))
+    scale, log2_e = default_scale(d), math.log2(math.e)
+    if found.name == "scale_twice":
+        return replace(found, place=times(case, Kind.S, scale, scale * log2_e))
+    for act in acts(case, "multiply", Kind.CONST, Kind.S):
+        if all(abs(act.factor / right - 1) > SAME for right in (scale, scale * log2_e, log2_e)):
+            return replace(found, place=factor_line(case, act) or line_of(case, act))
+    return found
 
 
 def times(case: Case, kind: Kind, *factors: float) -> Place | None:
