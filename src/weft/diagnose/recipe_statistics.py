@@ -80,11 +80,12 @@ def wrong_statistic(
     x = float(getattr(stages.run, stage)[index[0], index[1], row, column])
     mean, should = statistics.means[stage], _mean(stages, stage, index)
     if mean.event[at]:
-        excess = float(mean.values[at]) - should
+        used_mean = float(mean.values[at]) + 0.0  # never -0
+        excess = used_mean - should
         if abs(excess) > NEAR_MEAN * abs(should) + 1e-6:
             site = _from(_site(nodes, mean, at), excess * stages.problem.workload.shape.skv, NEAR_MEAN)
-            return _operand(site, f"the mean is {mean.values[at]:.4g}, not {should:.4g}")
-        x -= float(mean.values[at])
+            return _operand(site, f"the mean is {used_mean:.4g}, not {should:.4g}")
+        x -= used_mean
     if not found.tap.made[index] and not any(sheet.event[at] for sheet in statistics.factors[stage]):
         return _operand(_load(acts, stage), "it is not divided by a step")
     actual, step = float(found.tap.values[index]), _step(stages, stage, (index[0], index[1], row, column))
