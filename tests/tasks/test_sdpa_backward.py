@@ -102,6 +102,13 @@ CANCELLED = Workload(SHAPES["group_3"], "f32", "bottom_right", "all_equal", 0)
 """All keys and values are equal: dP = delta, and dQ is the difference of equal sums."""
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_every_gradient_of_every_type_has_a_bias_gate(dtype: str) -> None:
+    problem = SDPA_BACKWARD.draw(Workload(SHAPES["small"], dtype, "none", "unit_normal", 0))
+    gates = SDPA_BACKWARD.judge(problem, SDPA_BACKWARD.right["float32"](problem), Declared()).gates
+    assert {"bias dq", "bias dk", "bias dv"} <= {gate.gate for gate in gates}
+
+
 def test_cancelled_sums_are_no_bias() -> None:
     assert check(Candidate(RUNGS["backward"].path, "backward"), SDPA_BACKWARD, CANCELLED).status is Status.PASSED
 

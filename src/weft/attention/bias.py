@@ -34,13 +34,14 @@ def bias_gate(
     that of some expected value, rounded or not: a kernel without noise rounds as they do, and with more noise than an
     ulp the position between two values of the type has no effect. The standard error is computed from the errors
     themselves, with rows and columns as clusters: a weight rounded in P moves an entire row, a rounded element of V a
-    column. `noise` is how far float32 sums may move each element: where that is an ulp or more, as in a difference of
-    equal sums, the element shows nothing about rounding and is left out.
+    column. `noise` is how far float32 sums may move each element: where that is as much as the element itself, as in a
+    difference of equal sums, the element shows nothing about rounding and is left out.
     """
     wide = expected[0].astype(np.float64)
     step = ulp(wide, dtype)
     near = [rounded(each.astype(np.float64), dtype) for each in expected]
-    judged = (np.abs(wide - near[0]) > EXACT_WITHIN * step) & (np.abs(wide) >= smallest_normal(dtype)) & (noise < step)
+    size = np.abs(wide)
+    judged = (np.abs(wide - near[0]) > EXACT_WITHIN * step) & (size >= smallest_normal(dtype)) & (noise < size)
     if judged.sum() < FEWEST_ELEMENTS or judged.any(axis=3).sum() < FEWEST_ROWS:
         return None
     step = np.where(judged, step, 1.0)

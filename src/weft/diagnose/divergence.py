@@ -44,7 +44,7 @@ def _wrong_factor(found: Compared, index: tuple[int, ...], taps: Taps, worked: W
     if found.key[0] == "o":
         u = worked.expected.get(("u", worked.last_tile())) if worked.algorithm.splits == 1 else None
         o = float(found.tap.values[index])
-        if u is None or not u[index] or abs(float(u[index]) * factor - o) > CLOSE * abs(o):
+        if u is None or not u[index] or not abs(float(u[index]) * factor - o) <= CLOSE * abs(o):  # also if NaN
             return None
         right = float(found.expected[index]) / float(u[index])
     if right is None or abs(factor - right) <= CLOSE * abs(right):
