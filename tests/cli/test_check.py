@@ -141,6 +141,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["wmma", "--dtypes", "f32"], 5, "nothing selected: wmma"),
         (["scalar", "wmma", "--dtypes", "f32", *FAST], 5, "nothing selected: wmma"),
         (["scalar", "--task", "fp8_sdpa"], 2, "takes q, k, v; task fp8_sdpa gives q_code"),
+        (["scalar", "--task", "fp8_sdpa"], 2, "These are the inputs of --task sdpa or quantised_sdpa"),
+        (["backward", "--task", "sdpa"], 2, "These are the inputs of --task sdpa_backward"),
         (["scalar", "--tool", "lint"], 2, "there is no tool 'lint'"),
         (["scalar", "--seed", "4", "--seeds", "2"], 2, "not both"),
         (["scalar", "--task", "conv"], 2, "use one of qk_dot, sdpa"),

@@ -198,6 +198,11 @@ def test_a_figure(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot write missing/lines.png" in capsys.readouterr().err
 
 
+def test_a_macro_that_the_arrays_of_a_task_contradict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "paged_decode", "-D", "PAGE=32"]) == 2
+    assert "has PAGE=32, and task paged_decode gives arrays for PAGE=16: leave out -D PAGE" in capsys.readouterr().err
+
+
 def test_a_rung_has_the_mission_shape(capsys: pytest.CaptureFixture[str]) -> None:
     """S = Q Kᵀ and P V: 2 · 8 heads · 512 · 512 · 64 multiply-adds, 16 · 8 · 16 in each HMMA.16816."""
     (profile,) = profiled(capsys, "wmma")

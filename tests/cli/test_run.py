@@ -168,7 +168,7 @@ def test_a_warning_of_the_compiler_goes_to_standard_error(source: Path, capsys: 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["gone.cu"], "weft: cannot read gone.cu"),
+        (["gone.cu"], "weft: gone.cu is neither a file nor a rung"),
         (["k.cu", "--size", "M=3"], "weft: 'M' is not a size of this kernel; it has N"),
         (["k.cu", "--size", "N"], "weft: --size N: give it as NAME=NUMBER, such as S=1024"),
         (["k.cu", "--input", "x"], "weft: --input x: give it as NAME=FILE.npy"),
@@ -185,6 +185,13 @@ def test_a_warning_of_the_compiler_goes_to_standard_error(source: Path, capsys: 
 def test_wrong_usage(source: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str) -> None:
     assert main(["run", *args]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_rung_runs_with_its_own_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "scalar", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["clean"]
+    assert main(["run", "scaler"]) == 2
+    assert "scaler is neither a file nor a rung of the ladder (did you mean scalar?)" in capsys.readouterr().err
 
 
 def test_arrays_from_and_to_files(source: Path) -> None:

@@ -101,4 +101,4 @@ def test_a_rung_and_what_is_neither(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "scalar"]) == 0
     assert "scalar_attentionILi64E" in capsys.readouterr().out
     assert main(["show", "gone.cu"]) == 2
-    assert "gone.cu is neither a file nor a rung of the ladder (qk_dot, scalar" in capsys.readouterr().err
+    assert "gone.cu is neither a file nor a rung of the ladder: qk_dot, scalar" in capsys.readouterr().err

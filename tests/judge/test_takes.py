@@ -195,7 +195,7 @@ def test_usual_names_of_arrays_are_accepted(tmp_path: Path, names: str) -> None:
     ("lines", "says"),
     [
         ((*LINES[:2], "out O, Out : f16[B, H, N, D]", *swapped(", o,", ", O,")[3:]), "O and Out could both be `o`"),
-        (swapped("q, k, v", "a, k, v"), "takes a, k, v; task sdpa gives q, k, v"),
+        (swapped("q, k, v", "a, k, v"), "takes a, k, v; task sdpa gives q, k, v. Use the task's names"),
         (tuple(line.replace("q, k", "Q, k") for line in swapped("H=2", "H=2 q=3")), "Q is the task's q"),
         (swapped("[B, H, N, D]", "[B, N, H, D]"), r"\[batch, length, heads, D\]"),
         (swapped("[B, H, N, D]", "[N, D]"), "heads packed into D are not judged"),

@@ -195,9 +195,7 @@ def _say(message: str) -> None:
 
 def _print_result(store: Store, ended: Ended, output: Path | None, *, as_json: bool) -> int:
     summary = summary_of(store, ended.run_id)
-    if output is not None:
-        if ended.winner is None:
-            raise UsageError("there is no winner to write; see `weft runs show`")
+    if output is not None and ended.winner is not None:
         output.write_text(store.text(store.candidate(ended.winner.id).source_digest))
     if summary.settings.proposer == "files":
         from weft.evolve.llm import write_verdicts
@@ -210,6 +208,8 @@ def _print_result(store: Store, ended: Ended, output: Path | None, *, as_json: b
     for candidate, why in ended.refused:
         print(f"candidate {candidate} did not pass the whole check: {why}")
     print(f"ended: {ended.why}")
+    if output is not None and ended.winner is None:
+        print(f"{output} was not written: no candidate passes")
     if better and output is None:
         print(f"source of the winner: weft runs show {ended.run_id} --source {summary.winner}")
     print(f"lineage and insights: weft runs show {ended.run_id}")

@@ -12,9 +12,8 @@ from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import KernelFile
 from weft.interop.open_kernel import load
-from weft.judge.select import not_a_kernel
+from weft.judge.select import path_of
 from weft.judge.shape_sizes import call_at
-from weft.kernels.ladder import RUNGS
 from weft.profile.baseline import compare, write_baseline
 from weft.profile.kernel_profile import KernelProfile, NotClean, profile_kernel
 from weft.profile.ncu_compare import compare_with_ncu
@@ -141,11 +140,8 @@ def _names_only(asked: tuple[str, ...], chip: Chip) -> int:
 
 
 def _load(target: str, gpu: str, defines: dict[str, str], include_dirs: list[str], compiler: Compiler) -> KernelFile:
-    if target not in RUNGS and not Path(target).is_file():
-        raise UsageError(not_a_kernel(target))
-    path = RUNGS[target].path if target in RUNGS else Path(target)
     return load(
-        path,
+        path_of(target),
         gpu=find_chip(gpu).name if gpu else "",
         defines=defines,
         include_dirs=include_dirs,

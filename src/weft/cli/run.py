@@ -15,6 +15,7 @@ from weft.engines.arguments import Array
 from weft.engines.kernel_file import MAX_STEPS, KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.interop.open_kernel import load
+from weft.judge.select import path_of
 from weft.judge.shape_sizes import call_at
 from weft.probes.tools import checkers_of, watch_for
 
@@ -26,7 +27,9 @@ from .terminal import waiting
 
 
 def run(
-    source: Annotated[Path, typer.Argument(help="A CUDA C++, Triton or PTX file with launch lines.", dir_okay=False)],
+    source: Annotated[
+        str, typer.Argument(help="A CUDA C++, Triton or PTX file with launch lines, or a rung of the ladder.")
+    ],
     shape: Annotated[str, typer.Option(help="A named shape of `weft list`, for a file with arrays q, k, v.")] = "",
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
@@ -71,7 +74,7 @@ def run(
     watch = watch_for(tools)
     with draft_shown(source):
         kernel = load(
-            source,
+            path_of(source),
             gpu=gpu,
             arch=arch,
             defines=macros(define),

@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.interop.shown_binaries import shown_binaries
-from weft.kernels.ladder import RUNGS
+from weft.judge.select import path_of
 from weft.toolchain import disassemble
 
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, macros, sizes
@@ -63,13 +62,11 @@ def show(
 
     For a file with launch lines, shows the kernels it launches, with the macros and template arguments of its lines.
     """
-    if source not in RUNGS and not Path(source).is_file():
-        raise UsageError(f"{source} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
     mangled, expressions = _entries(entry or ())
     binaries = [
         _only(binary, mangled, expressions)
         for binary in shown_binaries(
-            RUNGS[source].path if source in RUNGS else source,
+            path_of(source),
             gpu=choose_gpu(gpu, arch) if gpu or arch else "",
             entries=expressions,
             defines=macros(define),

@@ -9,6 +9,7 @@ from weft.engines.adapt_lines import Wanted
 from weft.engines.element_types import ELEMENT_TYPES
 from weft.engines.kernel_file import KernelFile
 from weft.engines.launch_records import ArrayLine
+from weft.tasks.registry import TASKS
 from weft.tasks.task import Task, Workload
 
 from .input_axes import InputAxes
@@ -34,7 +35,7 @@ def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wante
         given = ", ".join(task.inputs)
         raise UsageError(
             f"{kernel.path} takes {', '.join(inputs) or 'nothing'}; task {task.name} gives {given}. "
-            f"Use the task's names{_other_words(task.inputs)}, or choose another --task"
+            f"{_advice(kernel, inputs, task)}"
         )
     outputs = _named(kernel, [line.name for line in kernel.outputs], [output.name for output in task.outputs])
     for output in task.outputs:
@@ -50,6 +51,18 @@ def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wante
     lines = {line.name: line for line in kernel.arrays}
     changed = (each.name != each.own or each.rank not in (None, len(lines[each.own].shape)) for each in found)
     return found if any(changed) else ()
+
+
+def _advice(kernel: KernelFile, inputs: Sequence[str], task: Task) -> str:
+    """Return what to change: the --task, if others take exactly these inputs; else the names."""
+    fit = [
+        each.name
+        for each in TASKS.values()
+        if len(_named(kernel, inputs, each.inputs)) == len(inputs) == len(each.inputs)
+    ]
+    if fit:
+        return f"These are the inputs of --task {' or '.join(fit)}"
+    return f"Use the task's names{_other_words(task.inputs)}, or choose another --task"
 
 
 def _starts_by_itself(line: ArrayLine, task: Task) -> bool:

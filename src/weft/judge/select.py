@@ -121,9 +121,7 @@ def find_candidate(
     `gpu` is the GPU it is judged on (default: that of the file's `gpu` line, else l4); `arch` (`sm_89`) chooses the
     smallest GPU of an architecture.
     """
-    path = RUNGS[target].path if target in RUNGS else Path(target)
-    if not path.is_file():
-        raise UsageError(not_a_kernel(target))
+    path = path_of(target)
     chosen = choose_gpu(gpu, arch, read_source(path, launch, include_dirs).lines.gpu)
     if target in RUNGS:
         rung = RUNGS[target]
@@ -139,6 +137,13 @@ def find_candidate(
 def not_a_kernel(target: str) -> str:
     """Return the message about a name that is neither a file nor a rung."""
     return f"{target} is neither a file nor a rung of the ladder{did_you_mean(target, RUNGS)}: {', '.join(RUNGS)}"
+
+
+def path_of(target: str) -> Path:
+    """Return the path of a rung or of a file. Raises UsageError where the name is neither."""
+    if target not in RUNGS and not Path(target).is_file():
+        raise UsageError(not_a_kernel(target))
+    return RUNGS[target].path if target in RUNGS else Path(target)
 
 
 def _of_a_file(candidate: Candidate, task: Task) -> tuple[Candidate, Supports]:

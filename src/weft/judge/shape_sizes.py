@@ -80,6 +80,7 @@ def _drawn(kernel: KernelFile, task: Task, shape: Shape, seed: int) -> Call | No
         wanted = match_arrays(kernel, task, {})
     except UsageError:
         return None
+    _require_macros(kernel, task)
     own = {each.name: each.own for each in wanted}
     first = task.outputs[0].name
     dtype = next(line.element for line in kernel.outputs if line.name == own.get(first, first))
@@ -89,6 +90,17 @@ def _drawn(kernel: KernelFile, task: Task, shape: Shape, seed: int) -> Call | No
         return Call(kernel.sizes_of({name: array.shape for name, array in arrays.items()}), arrays)
     except NotTaken as error:
         raise UsageError(f"shape {shape.name} does not fit {kernel.path}: {error}") from error
+
+
+def _require_macros(kernel: KernelFile, task: Task) -> None:
+    """Refuse macros for which the task's arrays have another layout."""
+    own = {line.name: getattr(line.value, "text", line.value) for line in kernel.lines.defines} | dict(kernel.defines)
+    for name, value in task.macros.items():
+        if own.get(name, value) != value:
+            raise UsageError(
+                f"{kernel.path} has {name}={own[name]}, and task {task.name} gives arrays for {name}={value}: "
+                f"leave out -D {name}, or use the file without a shape, with its own sizes (--size NAME=VALUE)"
+            )
 
 
 def _by_name(kernel: KernelFile, shape: Shape) -> dict[str, int]:
