@@ -57,3 +57,25 @@ def test_the_edited_stage_and_line_are_named(rung: str, old: str, new: str, stag
     assert first is not None and first.stage == stage
     assert stage_of(diagnosis) in STAGES
     assert place is not None and place.line == text[: text.index(old)].count("\n") + 1
+
+
+def test_a_mask_that_is_forgotten_on_full_tiles_is_located(tmp_path: Path) -> None:
+    """Tiles of 64 are too large to record; the kernel passes partial tiles without a mask, so the case is shrunk."""
+    old, new = "query < SQ && key < visible_keys(query, SQ, SKV);", "query < SQ && key < SKV;"
+    text = RUNGS["backward_mma"].path.read_text()
+    assert text.count(old) == 1
+    path = tmp_path / "kernel.cu"
+    path.write_text(text.replace(old, new))
+    candidate, supports = find_candidate(str(path), task="sdpa_backward")
+    choice = Choice(
+        shapes=("split_64", "odd_d"),
+        regimes=("unit_normal",),
+        masks=("none", "top_left"),
+        dtypes=("f16",),
+        seeds=(0,),
+    )
+    diagnosis = diagnose(candidate, supports, choice)
+    assert diagnosis.case.problem.workload.shape.sq < 64
+    assert diagnosis.first is not None and diagnosis.first.stage == "p"
+    place = place_of(diagnosis)
+    assert place is not None and place.line == text[: text.index(old)].count("\n") + 2

@@ -41,6 +41,13 @@ def test_full_tiles_stay_full() -> None:
     assert found.shape.skv == 64 and found.shape.sq % 16 == 0
 
 
+def test_full_tiles_are_given_up_where_others_passed() -> None:
+    decide = judge(lambda each: each.shape.skv > 32)
+    first = decide(work(SHAPES["split_256"]))
+    assert shrink(first, decide, blocks=(64,)).workload.shape.skv == 64
+    assert shrink(first, decide, blocks=(64,), partial_tiles=True).workload.shape.skv == 48
+
+
 def test_what_is_needed_is_kept() -> None:
     first = work(SHAPES["gqa_4_ragged"], mask="top_left", regime="sorted_keys")
     found = smallest(first, lambda each: each.shape.hq > 1 and each.mask == "top_left" and each.shape.d == 64)

@@ -1,13 +1,18 @@
-"""Kernels on points of the family: rungs with windows, lengths or pages; `scalar` with a window, or a cap and sinks."""
+"""Kernels on points of the family: rungs with windows, lengths or pages; `scalar` with a window, or a cap and sinks.
+They are judged, and their mistakes are named.
+"""
 
 from pathlib import Path
 
 import pytest
 
+from tests.in_turn import one_in
 from weft.attention.shapes import shape
 from weft.core.status import Status
+from weft.diagnose.diagnose import diagnose_workload
 from weft.judge.candidate import Candidate
 from weft.judge.judge import check
+from weft.judge.select import find_candidate
 from weft.kernels import RUNGS
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
@@ -45,20 +50,64 @@ CASES = (
 NAMES = {"paged_decode": "b4-hq4-hkv2-sq5-skv77-d64", "sdpa_varlen": "b5-hq2-hkv1-sq77-skv70-d64"}
 
 
+def _edited(rung: str, edits: tuple[tuple[str, str], ...], folder: Path) -> Path:
+    text = RUNGS[rung].path.read_text()
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path = folder / f"kernel{RUNGS[rung].path.suffix}"
+    path.write_text(text)
+    return path
+
+
 @pytest.mark.parametrize(
     ("task", "rung", "edits", "last", "status"), CASES, ids=[f"{row[0]}-{row[1]}-{row[4]}" for row in CASES]
 )
 def test_a_kernel_is_judged(
     task: str, rung: str, edits: tuple[tuple[str, str], ...], last: tuple[str, str], status: Status, tmp_path: Path
 ) -> None:
-    text = RUNGS[rung].path.read_text()
-    for old, new in (*edits, last):
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    path = tmp_path / f"kernel{RUNGS[rung].path.suffix}"
-    path.write_text(text)
+    path = _edited(rung, (*edits, last), tmp_path)
     name = NAMES.get(task, "b1-hq4-hkv2-sq33-skv70-d64")
     mask = "none" if "RIGHT" in last[0] else "bottom_right"
     work = Workload(shape(name), "f16", mask, "unit_normal", 0)
     verdict = check(Candidate(path), TASKS[task], work)
     assert verdict.status is status, verdict.message
+
+
+MISTAKES = (
+    ("sliding_window", "scalar", (*WINDOW, ("- WINDOW_LEFT)", "- WINDOW_LEFT + 1)")), "left_short", "masked"),
+    ("sliding_window", "scalar", (("    const int diagonal", "    const int diagonal"),), "window_ignored", "masked"),
+    ("sliding_window", "pipelined", (("- WINDOW_LEFT);", "- WINDOW_LEFT - 1);"),), "left_long", "masked"),
+    ("softcap_sinks", "scalar", (*CAP_AND_SINKS, ("l = 1.0f", "l = 0.0f")), "sink_ignored", "l"),
+    ("softcap_sinks", "scalar", (*CAP_AND_SINKS, ("SOFT_CAP * tanhf", "tanhf")), "cap_not_multiplied", "scores"),
+    ("softcap_sinks", "scalar", (*CAP_AND_SINKS, ("* scale / SOFT_CAP", "/ SOFT_CAP")), "no_scale", ""),
+    ("paged_decode", "paged_decode", (("+ key % PAGE)", "+ (key + 1) % PAGE)"),), "slot_one_late", "k"),
+    ("sdpa_varlen", "varlen_triton", (("(k_begin.to", "(0 * k_begin.to"),), "offsets_ignored", "k"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "rung", "edits", "name", "stage"),
+    one_in(2, MISTAKES, several=True),
+    ids=[f"{row[0]}-{row[3]}" for row in MISTAKES],
+)
+def test_a_mistake_is_named(
+    task: str, rung: str, edits: tuple[tuple[str, str], ...], name: str, stage: str, tmp_path: Path
+) -> None:
+    candidate, supports = find_candidate(str(_edited(rung, edits, tmp_path)), task=task)
+    work = Workload(shape(NAMES.get(task, "b1-hq2-hkv1-sq17-skv70-d32")), "f16", "bottom_right", "unit_normal", 0)
+    found = diagnose_workload(candidate, supports, work)
+    assert found.signatures[0].name == "wrong_implementation", found.signatures
+    assert f"(`{name}`)" in found.signatures[0].message
+    assert found.signatures[0].stage == stage
+    assert bool(found.case.taps) == (task == "sliding_window"), "only with a window stages are those of plain attention"
+
+
+@pytest.mark.parametrize("mask", ["none", "bottom_right"])
+def test_the_stages_of_a_right_window_are_right(mask: str, tmp_path: Path) -> None:
+    """O is spoiled after its last stage: all stages before it are observed, and right."""
+    path = _edited("scalar", (*WINDOW, ("(u[i] * inverse)", "(u[i] * inverse * 1.01f)")), tmp_path)
+    candidate, supports = find_candidate(str(path), task="sliding_window")
+    work = Workload(shape("b1-hq1-hkv1-sq5-skv60-d32"), "f16", mask, "unit_normal", 0)
+    first = diagnose_workload(candidate, supports, work).first
+    assert first is not None and first.stage == "o"

@@ -95,7 +95,7 @@ def diagnose(
     ran = failed.status in RAN and not (failed.debug_build or failed.large_sizes)
     if shrink and ran and not failed.passed:
         progress(f"shrinking {failed.workload}")
-        verdict = _shrunk(candidate, supports, failed)
+        verdict = _shrunk(candidate, supports, verdicts)
     diagnosis = explain(Case(candidate, supports.task, supports.task.draw(verdict.workload), verdict, failed), progress)
     if repair and ran and not verdict.passed and verdict.status in RAN and not _is_order(diagnosis):
         diagnosis = _repaired(diagnosis, supports, choice, progress)
@@ -249,10 +249,11 @@ def _until_failure(
     return verdicts
 
 
-def _shrunk(candidate: Candidate, supports: Supports, failed: Verdict) -> Verdict:
-    """Return the verdict on the smallest failing workload. Following uninitialised values takes seconds: where only
-    numbers or races fail, only these are judged until the workload is small.
+def _shrunk(candidate: Candidate, supports: Supports, verdicts: list[Verdict]) -> Verdict:
+    """Return the verdict on the smallest workload that fails as the last one does. Following uninitialised values
+    takes seconds: where only numbers or races fail, only these are judged until the workload is small.
     """
+    failed = verdicts[-1]
     tools, start = ALL_TOOLS, failed
     if failed.status is Status.UNSAFE:
         for fewer in ((), ("racecheck",)):
@@ -265,6 +266,7 @@ def _shrunk(candidate: Candidate, supports: Supports, failed: Verdict) -> Verdic
         lambda workload: check(candidate, supports.task, workload, tools=tools),
         takes=supports.takes_workload,
         blocks=_blocks(candidate),
+        partial_tiles=any(each.passed and _is_ragged(each.workload) for each in verdicts),
         masks=supports.masks,
     )
     if tools == ALL_TOOLS or verdict is start:
@@ -304,11 +306,11 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
         position = owner(kernel, problem, wrong) if wrong.any() else (0, 0)
         # One launch may read what other CTAs of another launch wrote.
         whole = len(kernel.launches) > 1
-        taps = locate(kernel, problem.arrays, declared, causal=problem.causal, position=position, whole=whole)
+        taps = locate(kernel, problem.arrays, declared, mask=problem.mask, position=position, whole=whole)
     except WeftError as error:  # what cannot be recorded is not observed
         return _with_output(replace(case, not_recorded=str(error)), problem, kernel, wrong), None
     algorithm = shown_algorithm(taps, problem, allowed)
-    stages = expected(algorithm, problem.q, problem.k, problem.v, causal=problem.causal)
+    stages = expected(algorithm, problem.q, problem.k, problem.v, mask=problem.mask)
     compared = compare_stages(problem, taps, algorithm, stages)
     found = first_wrong(compared)
     coverage = Coverage(problem, algorithm, compared, found)
@@ -391,10 +393,18 @@ def _operand_error(taps: Taps, problem: AttentionProblem, dtype: str) -> float:
 
 
 def expected(
-    algorithm: Algorithm, q: Array, k: Array, v: Array, *, scale: float | None = None, causal: Causal = None
+    algorithm: Algorithm,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    causal: Causal = None,
+    mask: Array | None = None,
 ) -> Mapping[Key, Array]:
     """Return every stage of the emulated algorithm on (dequantised) inputs."""
-    return stages_of(emulate(algorithm, q, k, v, scale=scale, causal=causal, keep_stages=True), algorithm, scale=scale)
+    emulated = emulate(algorithm, q, k, v, scale=scale, causal=causal, mask=mask, keep_stages=True)
+    return stages_of(emulated, algorithm, scale=scale)
 
 
 def stages_of(emulated: Emulated, algorithm: Algorithm, *, scale: float | None = None) -> Mapping[Key, Array]:

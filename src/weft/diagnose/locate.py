@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
-from weft.attention.reference import Causal, shape_of, visible
+from weft.attention.reference import Causal, mask_for, shape_of
 from weft.core.chips import DEFAULT_GPU
 from weft.core.errors import UsageError
 from weft.core.records import Run
@@ -62,17 +62,21 @@ def locate(
     algorithm: Algorithm,
     *,
     causal: Causal = None,
+    mask: Array | None = None,
     position: Position = (0, 0),
     whole: bool = True,
 ) -> Taps:
     """Return the stages of the CTAs at `position` (blockIdx.x, blockIdx.y; all z). `arrays` are not changed.
 
-    Without `whole` nothing else runs: `Taps.run` and `Taps.arrays` are those of these CTAs alone.
+    `mask` (sq, skv) replaces that of `causal`. Without `whole` nothing else runs: `Taps.run` and `Taps.arrays` are
+    those of these CTAs alone.
 
     A kernel whose maxima show tiles of another size than the algorithm's is followed again, with that size;
     `Taps.algorithm` is the one that was used.
     """
-    return locate_run(kernel.run, arrays, algorithm, causal=causal, position=position, gpu=kernel.gpu, whole=whole)
+    return locate_run(
+        kernel.run, arrays, algorithm, causal=causal, mask=mask, position=position, gpu=kernel.gpu, whole=whole
+    )
 
 
 def locate_run(
@@ -81,6 +85,7 @@ def locate_run(
     algorithm: Algorithm,
     *,
     causal: Causal = None,
+    mask: Array | None = None,
     position: Position = (0, 0),
     gpu: str = DEFAULT_GPU,
     whole: bool = True,
@@ -91,8 +96,10 @@ def locate_run(
         raise UsageError(f"taps need q, k and v (or q_code …), not {', '.join(arrays)}")
     sizes = Sizes(shape_of(*(arrays[roles[role]] for role in ("q", "k", "v"))))
 
+    seen = mask_for(sizes.shape, causal, mask)
+
     def follow(algorithm: Algorithm) -> tuple[Taps, int | None]:
-        provenance = trace(sizes, algorithm, causal)
+        provenance = trace(sizes, algorithm, seen)
         provenance.seed({role: (name, arrays[name]) for role, name in roles.items()})
         recording = RecordingGPU(gpu, provenance, position, whole=whole)
         outcome, left = run(recording, {name: array.copy() for name, array in arrays.items()})
@@ -106,13 +113,12 @@ def locate_run(
     return follow(replace(algorithm, block_n=own))[0]
 
 
-def trace(sizes: Sizes, algorithm: Algorithm, causal: Causal) -> Provenance:
-    """Return an observer for a run of these sizes; its inputs must still be seeded."""
+def trace(sizes: Sizes, algorithm: Algorithm, mask: Array) -> Provenance:
+    """Return an observer for a run of these sizes and this mask (sq, skv); its inputs must still be seeded."""
     shape = sizes.shape
     if shape.skv > LARGEST_KEYS:
         raise UsageError(f"{shape.skv} keys are too many to record; use at most {LARGEST_KEYS}")
-    seen = visible(shape.sq, shape.skv, causal)
-    keys = np.bitwise_or.reduce(np.where(seen[:, :, None], sizes.bit(np.arange(shape.skv)), np.uint64(0)), axis=1)
+    keys = np.bitwise_or.reduce(np.where(mask[:, :, None], sizes.bit(np.arange(shape.skv)), np.uint64(0)), axis=1)
     board = Board(sizes, np.tile(keys, (shape.b * shape.hq, 1)), algorithm.block_n, algorithm.splits)
     return Provenance(Nodes(sizes), Algebra(sizes), board, ARITHMETIC)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
-from weft.attention.reference import Causal, shape_of
+from weft.attention.reference import Causal, shape_of, visible
 from weft.core.records import Dim3
 from weft.engines.kernel_file import KernelFile
 from weft.ptx import isa
@@ -164,7 +164,7 @@ def locate_recipe(
 ) -> RecipeTaps:
     """Return the stages of the CTAs at `position` in the launch that writes O. `arrays` are not changed."""
     sizes = Sizes(shape_of(*(arrays[name] for name in "qkv")))
-    plain = trace(sizes, algorithm, causal)
+    plain = trace(sizes, algorithm, visible(sizes.shape.sq, sizes.shape.skv, causal))
     provenance = RecipeProvenance(Nodes(sizes), RecipeAlgebra(sizes), plain.board, plain.handlers)
     provenance.seed({name: (name, arrays[name]) for name in "qkv"})
     gpu = PreparingGPU(kernel.gpu, provenance, position)

@@ -25,6 +25,7 @@ def shrink(
     *,
     takes: Callable[[Workload], bool] = lambda workload: True,
     blocks: tuple[int, ...] = (),
+    partial_tiles: bool = False,
     masks: tuple[str, ...] = ("none",),
     seconds: float = SECONDS,
 ) -> Verdict:
@@ -32,10 +33,12 @@ def shrink(
 
     Each property in turn is made as small as possible while the failure stays of the same kind. A length that is a
     multiple of 16 stays one (of `blocks` too, where it was): a kernel that supports only full tiles would otherwise
-    fail for another reason. The head size comes last because it costs a compilation.
+    fail for another reason. With `partial_tiles` it is known to support others. The head size comes last because it
+    costs a compilation.
     """
     deadline = time.monotonic() + seconds
-    lengths = _lengths("skv", blocks), _lengths("sq", blocks)
+    whole = () if partial_tiles else blocks
+    lengths = _lengths("skv", blocks, whole), _lengths("sq", blocks, whole)
     for step in (_batch, _heads, _plain_mask(masks), _plain_regime, *lengths, _d):
         for smaller in step(failed.workload):
             if time.monotonic() > deadline:
@@ -94,10 +97,10 @@ def _plain_regime(workload: Workload) -> Iterator[Workload]:
         yield replace(workload, regime="unit_normal")
 
 
-def _lengths(axis: str, blocks: tuple[int, ...]) -> Callable[[Workload], Iterator[Workload]]:
+def _lengths(axis: str, blocks: tuple[int, ...], whole: tuple[int, ...]) -> Callable[[Workload], Iterator[Workload]]:
     def shorter(workload: Workload) -> Iterator[Workload]:
         length = int(getattr(workload.shape, axis))
-        unit = math.lcm(*(block for block in (16, *blocks) if length % block == 0))
+        unit = math.lcm(*(block for block in (16, *whole) if length % block == 0))
         if length % 16:
             sizes = sorted({*RAGGED, *(block + 1 for block in blocks), *(2 * block + 1 for block in blocks)})
         else:

@@ -1,7 +1,7 @@
 """Attention as a problem: q, k and v as numbers and as the kernel's inputs, its references and its gates."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -64,7 +64,7 @@ class AttentionProblem(Problem):
     @property
     def has_stages(self) -> bool:
         """Whether kernels have the stages that `emulated` computes, and their own layout is the dense one."""
-        return self.contract in (DENSE, CODED)
+        return replace(self.contract, left=None, right=None) in (DENSE, CODED)
 
     @property
     def quantiser(self) -> Quantiser:

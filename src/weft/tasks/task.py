@@ -148,7 +148,7 @@ class Mutant:
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Type of the output → why no gate can distinguish it from a right kernel there."""
     stage: str = ""
-    """The stage it breaks, for tasks whose diagnosis compares outputs with those of its mutants."""
+    """The stage it breaks, where a diagnosis names it by comparing outputs."""
 
 
 @dataclass(frozen=True)

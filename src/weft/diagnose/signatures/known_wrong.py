@@ -1,6 +1,7 @@
 """Outputs that are those of a wrong implementation which the task's gate is tested with.
 
-For the backward pass: each wrong implementation names the stage it breaks.
+For backward passes, windows, soft caps, sinks, packed and paged sequences: each names the stage it breaks. Where the
+kernel's stages cannot be followed, mistakes of plain attention are compared too.
 """
 
 from collections.abc import Iterator
@@ -15,26 +16,42 @@ from .evidence import EXPLAINED, rank_of, remaining
 
 
 def wrong_implementation(case: Case) -> Signature | None:
-    """Compare the wrong outputs with those of each wrong implementation that has a stage; the nearest is named."""
-    mutants = [mutant for mutant in case.task.mutants if mutant.stage]
+    """Compare the wrong outputs with those of wrong implementations; the nearest is named."""
+    followed = case.attention is not None or case.recipe is not None
+    mutants = [mutant for mutant in case.task.mutants if mutant.stage or not followed]
     names = [output.name for output in case.task.outputs if output.name in case.arrays]
-    if case.verdict.passed or not mutants or len(names) < len(case.task.outputs):
+    required = [output.name for output in case.task.outputs if not output.optional]
+    if case.verdict.passed or not mutants or not set(required) <= set(names):
         return None
-    right = case.task.reference(case.problem)
+    right = {name: case.task.reference(case.problem)[name] for name in names}
     if any(case.arrays[name].shape != right[name].shape for name in names):
         return None
     outputs = {name: case.arrays[name] for name in names}
     wrong = [name for name in names if _is_wrong(case, outputs, right, name)]
-    found = min(_compared(case, mutants, outputs, right, wrong), key=lambda each: each[0], default=None)
-    if found is None or found[0] > EXPLAINED:
+    compared = [each for each in _compared(case, mutants, outputs, right, wrong) if each[0] <= EXPLAINED]
+    if not compared:
         return None
-    left, mutant = found
+    # Those of plain attention ignore what the task adds, so an error there may look like any of them.
+    left, mutant = min(compared, key=lambda each: (not each[1].stage, each[0]))
     where = "" if len(wrong) == len(names) else f" in what becomes {' and '.join(wrong)}"
     message = f"{mutant.what}{where}: the wrong outputs are those of this mistake (`{mutant.name}`)"
-    cure = f"correct the computation of {mutant.stage}{where}"
     return Signature(
-        "wrong_implementation", message, cure, rank_of(left, seen=True), explained=1 - left, stage=mutant.stage
+        "wrong_implementation",
+        message,
+        _cure(mutant.stage, where),
+        rank_of(left, seen=True),
+        explained=1 - left,
+        stage=mutant.stage,
     )
+
+
+def _cure(stage: str, where: str) -> str:
+    """Return what to correct; empty if the mistake has no stage."""
+    if stage == "masked":
+        return f"correct which keys each query sees{where}"
+    if stage in ("k", "v"):
+        return f"correct the index with which {stage} is read{where}"
+    return f"correct the computation of {stage}{where}" if stage else ""
 
 
 def _is_wrong(case: Case, outputs: Outputs, right: Outputs, name: str) -> bool:
@@ -46,19 +63,22 @@ def _is_wrong(case: Case, outputs: Outputs, right: Outputs, name: str) -> bool:
 def _compared(
     case: Case, mutants: list[Mutant], outputs: Outputs, right: Outputs, wrong: list[str]
 ) -> Iterator[tuple[float, Mutant]]:
-    """Yield the share of the error that each mutant leaves in the wrong outputs; NaN must be at the same places."""
+    """Yield the share of the error that each mutant leaves in the wrong outputs; only numbers are compared, and both
+    must have them at the same places.
+    """
     for mutant in mutants if wrong else ():
         with np.errstate(all="ignore"):
             given = mutant.run(case.problem)
-        sizes = {name: np.abs(right[name]).max() or 1.0 for name in wrong}
+        sizes = {name: np.abs(right[name][np.isfinite(right[name])]).max(initial=0.0) or 1.0 for name in wrong}
         actual, like, exact = (
             np.concatenate([(x[name].astype(np.float64) / sizes[name]).ravel() for name in wrong])
             for x in (outputs, given, right)
         )
-        if np.array_equal(np.isnan(actual), np.isnan(like)):
-            yield remaining(*(_numbers(x, np.isnan(actual)) for x in (actual, like, exact))), mutant
+        numbers = np.isfinite(actual)
+        if np.array_equal(numbers, np.isfinite(like)):
+            yield remaining(*(_finite(x[numbers]) for x in (actual, like, exact))), mutant
 
 
-def _numbers(x: Array, nan: Array) -> Array:
-    """Return x with 1 where both have NaN, which no right value is near to."""
-    return np.where(nan, 1.0, x)
+def _finite(x: Array) -> Array:
+    """Return x with 0 for infinities: LSE of a row without visible keys, where the kernel has a number."""
+    return np.where(np.isfinite(x), x, 0.0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -54,8 +55,11 @@ def right_reading(problem: AttentionProblem) -> Reading:
     return Reading(problem, index, index, *lengths)
 
 
-def _read(name: str, what: str, change: Callable[[Reading], Reading]) -> Mutant:
-    return wrong(name, what, lambda problem: change(right_reading(problem)).attend())
+def _read(name: str, what: str, change: Callable[[Reading], Reading], *, stage: str = "k") -> Mutant:
+    return wrong(name, what, lambda problem: change(right_reading(problem)).attend(), stage=stage)
+
+
+_count = partial(_read, stage="masked")
 
 
 def _both(reading: Reading, index: Array) -> Reading:
@@ -118,18 +122,19 @@ def _last_sequence_zero(problem: AttentionProblem) -> Attended:
 
 
 LENGTH_MUTANTS = (
-    _read("one_key_more", "one key behind the end counts", lambda r: replace(r, lk=r.lk + 1)),
-    _read("one_key_less", "the last key is left out", lambda r: replace(r, lk=r.lk - 1)),
-    _read("longest_for_all", "all sequences have the longest one's keys", lambda r: replace(
+    _count("one_key_more", "one key behind the end counts", lambda r: replace(r, lk=r.lk + 1)),
+    _count("one_key_less", "the last key is left out", lambda r: replace(r, lk=r.lk - 1)),
+    _count("longest_for_all", "all sequences have the longest one's keys", lambda r: replace(
         r, lk=np.full_like(r.lk, r.lk.max()))),
-    _read("first_length_for_all", "all sequences are as long as the shortest", lambda r: replace(
+    _count("first_length_for_all", "all sequences are as long as the shortest", lambda r: replace(
         r, lk=np.full_like(r.lk, r.lk[r.lk > 0].min()))),
-    _read("length_of_neighbour", "the length of the next sequence", lambda r: replace(r, lk=np.roll(r.lk, -1))),
-    _read("length_to_16", "lengths are rounded up to 16", lambda r: replace(r, lk=-(-r.lk // 16) * 16)),
-    _read("length_down_to_16", "keys behind the last full 16 are left out", lambda r: replace(r, lk=r.lk // 16 * 16)),
-    wrong("empty_sequence_nan", "NaN for a sequence without keys", _empty_nan),
-    wrong("aligned_to_longest", "the causal diagonal belongs to the longest sequence", _aligned_to_longest),
-    wrong("last_sequence_zero", "the last sequence is not computed", _last_sequence_zero),
+    _count("length_of_neighbour", "the length of the next sequence", lambda r: replace(r, lk=np.roll(r.lk, -1))),
+    _count("length_to_16", "lengths are rounded up to 16", lambda r: replace(r, lk=-(-r.lk // 16) * 16)),
+    _count("length_down_to_16", "keys behind the last full 16 are left out", lambda r: replace(r, lk=r.lk // 16 * 16)),
+    wrong("empty_sequence_nan", "NaN for a sequence without keys", _empty_nan, stage="o"),
+    wrong("aligned_to_longest", "the causal diagonal belongs to the longest sequence", _aligned_to_longest,
+          stage="masked"),
+    wrong("last_sequence_zero", "the last sequence is not computed", _last_sequence_zero, stage="o"),
 )  # fmt: skip
 
 VARLEN_MUTANTS = (
@@ -143,7 +148,7 @@ VARLEN_MUTANTS = (
     _read("offset_one_early", "keys begin one row early", lambda r: _packed_at(r, offsets(r.lk)[:-1] - 1)),
     _read("offset_of_next", "keys begin at the next sequence", lambda r: _packed_at(r, offsets(r.lk)[1:])),
     _read("values_of_first", "V is read from the first sequence", lambda r: replace(
-        r, v_index=np.broadcast_to(_keys(r), r.v_index.shape))),
+        r, v_index=np.broadcast_to(_keys(r), r.v_index.shape)), stage="v"),
 )  # fmt: skip
 
 PAGED_MUTANTS = (
@@ -165,8 +170,8 @@ PAGED_MUTANTS = (
         r, _table(r), lambda keys, page: (keys + 1) % page)),
     _read("slot_is_0", "the first key of each page", lambda r: _paged_at(r, _table(r), lambda keys, page: 0 * keys)),
     _read("values_unpaged", "V is read without the table", lambda r: replace(
-        r, v_index=np.broadcast_to(_keys(r), r.v_index.shape))),
+        r, v_index=np.broadcast_to(_keys(r), r.v_index.shape)), stage="v"),
     _read("keys_unpaged", "K is read without the table", lambda r: replace(
         r, k_index=np.broadcast_to(_keys(r), r.k_index.shape))),
-    wrong("pages_by_heads", "a page is read as heads × keys", _by_heads),
+    wrong("pages_by_heads", "a page is read as heads × keys", _by_heads, stage="k"),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -55,20 +56,26 @@ def _first_tile_always(problem: AttentionProblem) -> Attended:
     return plain(problem, mask=mask_of(problem) | (np.arange(problem.workload.shape.skv) < 4))
 
 
+_of_mask = partial(wrong, stage="masked")
+
 WINDOW_MUTANTS = (
-    wrong("window_ignored", "no window", _window(lambda left, right: {"left": None, "right": None})),
-    wrong("left_ignored", "the window has no left side", _window(lambda left, right: {"left": None})),
-    wrong("left_short", "the window misses its first key", _window(lambda left, right: {"left": left - 1})),
-    wrong("left_long", "the window has one key too many on the left", _window(lambda left, right: {"left": left + 1})),
-    wrong("right_ignored", "the window has no right side", _window(lambda left, right: {"right": None})),
-    wrong("right_long", "one key too many on the right", _window(lambda left, right: {"right": (right or 0) + 1})),
-    wrong("right_short", "the window misses its last key", _window(lambda left, right: {"right": (right or 0) - 1})),
-    wrong("sides_exchanged", "left and right exchanged", _window(lambda left, right: {"left": right, "right": left})),
-    wrong("window_halved", "half of the window", _window(lambda left, right: {"left": left // 2})),
-    wrong("causal_right", "a causal window has its right side", lambda p: _causal_right(p, p.contract.right)),
-    wrong("window_from_tile", "the window begins at a tile", lambda p: _rounded_to_tiles(p, first=True)),
-    wrong("window_to_tile", "the window ends at a tile", lambda p: _rounded_to_tiles(p, first=False)),
-    wrong("first_keys_kept", "the first keys are always visible", _first_tile_always),
+    _of_mask("window_ignored", "no window", _window(lambda left, right: {"left": None, "right": None})),
+    _of_mask("left_ignored", "the window has no left side", _window(lambda left, right: {"left": None})),
+    _of_mask("left_short", "the window misses its first key", _window(lambda left, right: {"left": left - 1})),
+    _of_mask(
+        "left_long", "the window has one key too many on the left", _window(lambda left, right: {"left": left + 1})
+    ),
+    _of_mask("right_ignored", "the window has no right side", _window(lambda left, right: {"right": None})),
+    _of_mask("right_long", "one key too many on the right", _window(lambda left, right: {"right": (right or 0) + 1})),
+    _of_mask("right_short", "the window misses its last key", _window(lambda left, right: {"right": (right or 0) - 1})),
+    _of_mask(
+        "sides_exchanged", "left and right exchanged", _window(lambda left, right: {"left": right, "right": left})
+    ),
+    _of_mask("window_halved", "half of the window", _window(lambda left, right: {"left": left // 2})),
+    _of_mask("causal_right", "a causal window has its right side", lambda p: _causal_right(p, p.contract.right)),
+    _of_mask("window_from_tile", "the window begins at a tile", lambda p: _rounded_to_tiles(p, first=True)),
+    _of_mask("window_to_tile", "the window ends at a tile", lambda p: _rounded_to_tiles(p, first=False)),
+    _of_mask("first_keys_kept", "the first keys are always visible", _first_tile_always),
 )
 
 
@@ -155,31 +162,35 @@ def _sink_without_max(problem: AttentionProblem) -> Attended:
     return finish(problem, p / l @ per_query_head(problem.v, problem).astype(np.float64), plain(problem).lse)
 
 
+_of_cap, _of_sink = partial(wrong, stage="scores"), partial(wrong, stage="l")
+
 LOGIT_MUTANTS = (
-    wrong("cap_ignored", "no soft cap", _capped(lambda cap: None)),
-    wrong("cap_twice", "the cap is twice as large", _capped(lambda cap: 2 * cap)),
-    wrong("cap_098", "cap × 0.98", _capped(lambda cap: 0.98 * cap)),
-    wrong("cap_not_multiplied", "tanh(s / cap) is not multiplied by the cap", _of_scores(lambda s, c: np.tanh(s / c))),
-    wrong("cap_not_divided", "cap · tanh(s)", _of_scores(lambda s, cap: cap * np.tanh(s))),
-    wrong("cap_clips", "scores are clipped at ±cap", _of_scores(lambda s, cap: np.clip(s, -cap, cap))),
-    wrong("cap_one_side", "only positive scores are capped", _of_scores(
+    _of_cap("cap_ignored", "no soft cap", _capped(lambda cap: None)),
+    _of_cap("cap_twice", "the cap is twice as large", _capped(lambda cap: 2 * cap)),
+    _of_cap("cap_098", "cap × 0.98", _capped(lambda cap: 0.98 * cap)),
+    _of_cap("cap_not_multiplied", "tanh(s / cap) is not multiplied by the cap", _of_scores(
+        lambda s, c: np.tanh(s / c))),
+    _of_cap("cap_not_divided", "cap · tanh(s)", _of_scores(lambda s, cap: cap * np.tanh(s))),
+    _of_cap("cap_clips", "scores are clipped at ±cap", _of_scores(lambda s, cap: np.clip(s, -cap, cap))),
+    _of_cap("cap_one_side", "only positive scores are capped", _of_scores(
         lambda s, c: np.minimum(s, c * np.tanh(s / c)))),
-    wrong("cap_twice_applied", "the cap is applied twice", _of_scores(
+    _of_cap("cap_twice_applied", "the cap is applied twice", _of_scores(
         lambda s, c: c * np.tanh(np.tanh(s / c)))),
-    wrong("cap_before_scale", "the cap is applied before the scale", _before_scale),
-    wrong("masked_then_capped", "the cap turns masked scores into -cap", _masked_then_capped),
-    wrong("sink_ignored", "no sink", _sinks(lambda _, sinks: None)),
-    wrong("sink_zero", "the sink is 0 for every head", _sinks(lambda _, sinks: 0 * sinks)),
-    wrong("sink_of_head_0", "every head has the first head's sink", _sinks(lambda _, s: np.full_like(s, s[0]))),
-    wrong("sink_of_kv_head", "the sink of the key head", _sinks(
+    _of_cap("cap_before_scale", "the cap is applied before the scale", _before_scale),
+    _of_cap("masked_then_capped", "the cap turns masked scores into -cap", _masked_then_capped),
+    _of_sink("sink_ignored", "no sink", _sinks(lambda _, sinks: None)),
+    _of_sink("sink_zero", "the sink is 0 for every head", _sinks(lambda _, sinks: 0 * sinks)),
+    _of_sink("sink_of_head_0", "every head has the first head's sink", _sinks(lambda _, s: np.full_like(s, s[0]))),
+    _of_sink("sink_of_kv_head", "the sink of the key head", _sinks(
         lambda p, s: s[np.arange(len(s)) // p.workload.shape.group])),
-    wrong("sink_scaled", "the sink is multiplied by the scale", _sinks(lambda p, s: s / np.sqrt(p.workload.shape.d))),
-    wrong("sink_negated", "the sign of the sink", _sinks(lambda _, s: -s)),
-    wrong("sink_base_2", "the sink is taken for an exponent of 2", _sinks(lambda _, s: s * np.float32(np.log(2)))),
-    wrong("sink_capped", "the sink is capped too", _sinks(
+    _of_sink("sink_scaled", "the sink is multiplied by the scale", _sinks(
+        lambda p, s: s / np.sqrt(p.workload.shape.d))),
+    _of_sink("sink_negated", "the sign of the sink", _sinks(lambda _, s: -s)),
+    _of_sink("sink_base_2", "the sink is taken for an exponent of 2", _sinks(lambda _, s: s * np.float32(np.log(2)))),
+    _of_sink("sink_capped", "the sink is capped too", _sinks(
         lambda p, s: np.float32(p.logits.soft_cap or 1) / 8 * np.tanh(s * 8 / np.float32(p.logits.soft_cap or 1)))),
-    wrong("sink_per_tile", "the sink counts once for every tile", _sink_per_tile),
-    wrong("sink_without_max", "exp(sink) is added to l, not exp(sink - m)", _sink_without_max),
-    wrong("sink_in_lse_only", "O is divided by l without the sink", _sink_in_lse_only),
-    wrong("lse_without_sink", "LSE lacks the sink", _sink_not_in_lse, breaks="lse"),
+    _of_sink("sink_per_tile", "the sink counts once for every tile", _sink_per_tile),
+    _of_sink("sink_without_max", "exp(sink) is added to l, not exp(sink - m)", _sink_without_max),
+    _of_sink("sink_in_lse_only", "O is divided by l without the sink", _sink_in_lse_only),
+    wrong("lse_without_sink", "LSE lacks the sink", _sink_not_in_lse, breaks="lse", stage="lse"),
 )  # fmt: skip

@@ -13,6 +13,7 @@ def wrong(
     run: Callable[[AttentionProblem], Attended],
     *,
     breaks: str = "o",
+    stage: str = "",
     excluded: Mapping[str, str] | None = None,
 ) -> Mutant:
     """Return a table row of this folder."""
@@ -20,4 +21,4 @@ def wrong(
     def outputs(problem: AttentionProblem) -> Outputs:
         return problem.packed(run(problem)._asdict())
 
-    return Mutant(name, what, outputs, breaks, excluded or {})
+    return Mutant(name, what, outputs, breaks, excluded or {}, stage)
