@@ -143,6 +143,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["scalar", "--task", "fp8_sdpa"], 2, "takes q, k, v; task fp8_sdpa gives q_code"),
         (["scalar", "--task", "fp8_sdpa"], 2, "These are the inputs of --task sdpa or quantised_sdpa"),
         (["backward", "--task", "sdpa"], 2, "These are the inputs of --task sdpa_backward"),
+        (
+            ["wmma", "--task", "sliding_window"],
+            2,
+            "has no macro WINDOW_LEFT or WINDOW_RIGHT. Use a kernel file, or a rung",
+        ),
         (["scalar", "--tool", "lint"], 2, "there is no tool 'lint'"),
         (["scalar", "--seed", "4", "--seeds", "2"], 2, "not both"),
         (["scalar", "--task", "conv"], 2, "use one of qk_dot, sdpa"),

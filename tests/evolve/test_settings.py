@@ -41,5 +41,7 @@ def test_what_cannot_start_a_search_names_what_can() -> None:
         start_source("backward_triton")
     with pytest.raises(UsageError, match=r"varlen_triton is Triton.*a .cu file with `lever` lines"):
         start_source("varlen_triton")
+    with pytest.raises(UsageError, match=r"wmma cannot compute sliding_window: .* or a rung that can: pipelined"):
+        settings_for("wmma", task="sliding_window")
     with pytest.raises(UsageError, match="did you mean mission"):
         settings_for("", shape="misson")

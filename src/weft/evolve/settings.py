@@ -7,7 +7,7 @@ from typing import Any
 from weft.attention.errors import ContractError
 from weft.attention.shapes import shape as shape_of
 from weft.core.errors import UsageError
-from weft.judge.select import Choice
+from weft.judge.select import Choice, find_candidate
 from weft.kernels.ladder import RUNGS
 from weft.supervise.records import ScoreOn
 from weft.tasks.registry import find_task
@@ -105,6 +105,8 @@ def settings_for(start: str, *, task: str = "", shape: str = "") -> Settings:
     name = task or (RUNGS[start].task if start in RUNGS else Settings.task)
     found = find_task(name)
     start = start or _rung_of(name)
+    if start in RUNGS and RUNGS[start].language == "CUDA":
+        find_candidate(start, task=name)  # refuses a rung that computes something else
     try:
         scored = shape_of(shape or found.typical)
     except ContractError as error:

@@ -128,6 +128,7 @@ def find_candidate(
         candidate = Candidate(rung.path, target, gpu=chosen, include_dirs=include_dirs, compiler=compiler)
         supports = _of_rung(rung, find_task(task or rung.task), candidate)
         match_arrays(candidate.kernel, supports.task, {})  # refuses a task that is not the rung's
+        _require_macros(candidate, supports.task)
     else:
         candidate = Candidate(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
         candidate, supports = _of_a_file(candidate, find_task(task or "sdpa"))
@@ -144,6 +145,17 @@ def path_of(target: str) -> Path:
     if target not in RUNGS and not Path(target).is_file():
         raise UsageError(not_a_kernel(target))
     return RUNGS[target].path if target in RUNGS else Path(target)
+
+
+def _require_macros(candidate: Candidate, task: Task) -> None:
+    """Refuse a rung that lacks a macro of the task: it computes another attention. A file may fix their values."""
+    lacking = [name for name in task.macros if name not in candidate.declared.macros]
+    if lacking:
+        able = ", ".join(name for name, rung in RUNGS.items() if task.name in (rung.task, *rung.also))
+        raise UsageError(
+            f"{candidate.rung} cannot compute {task.name}: it has no macro {' or '.join(lacking)}. Use a kernel file"
+            f"{f', or a rung that can: {able}' if able else ''}"
+        )
 
 
 def _of_a_file(candidate: Candidate, task: Task) -> tuple[Candidate, Supports]:
