@@ -79,6 +79,12 @@ def test_a_kernel_without_an_output(tmp_path: Path) -> None:
     assert found.not_observed_because == f"the kernel produced no output ({found.verdict.status})"
 
 
+def test_a_task_without_stages_to_compare(tmp_path: Path) -> None:
+    """Its output is S: a wrong one is not a missing one."""
+    found = explained(write(tmp_path, "qk_dot", "* (STEP * k_scale[kv_head])", "* STEP"), task="qk_dot")
+    assert found.not_observed_because == "this workload of qk_dot has no stages to compare with"
+
+
 def test_why_lines_were_not_traced(scale_twice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = explained(scale_twice)
     assert found.case.functions and "not traced" not in _rows(found) and record(found)["not_traced_because"] == ""

@@ -208,7 +208,7 @@ def _why_unseen(case: Case, *, never_ends: bool) -> str:
     """Return why stages were not observed."""
     if case.not_recorded:
         return case.not_recorded
-    if case.o is None:
+    if case.run is None:
         return f"the kernel produced no output ({case.verdict.status})"
     if never_ends:
         return "the kernel does not end, so there is no complete run to record"
