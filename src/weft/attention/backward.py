@@ -113,14 +113,9 @@ class BackwardCall:
         """
         q, k, do = (np.abs(self.wide(name)) for name in ("q", "k", "do"))
         p, ds = exact.p, np.abs(exact.ds)
-        errors = self.stage_errors(exact, dtype)
-        pt, dst, e_pt, e_dst = (x.swapaxes(2, 3) for x in (p, ds, errors["p"], errors["ds"]))
         sums = ORDER_SHARE + 2.0**-25 * p.shape[3], ORDER_SHARE + 2.0**-25 * p.shape[2] * self.group
-        linear = {
-            "dq": (sums[0] * ds + errors["ds"]) @ k * self.factor,
-            "dk": self.per_key_head((sums[1] * dst + e_dst) @ q) * self.factor,
-            "dv": self.per_key_head((sums[1] * pt + e_pt) @ do),
-        }
+        inherited, added = self.inherited(exact, dtype), self._added(sums[1] * p, sums[0] * ds, sums[1] * ds)
+        linear = {name: added[name] + inherited[name] for name in added}
         if dtype == "f32":
             random = {name: np.zeros(1) for name in linear}
         else:
@@ -131,6 +126,19 @@ class BackwardCall:
                 "dv": np.sqrt(self.per_key_head((p_step**2).swapaxes(2, 3) @ do**2)),
             }
         return {name: linear[name] + random[name] + ulp(getattr(exact, name), dtype) for name in linear}
+
+    def inherited(self, exact: Backward, dtype: str) -> dict[str, Array]:
+        """Return how far the errors of P and dS move each gradient, if all of them have the same sign: with equal
+        scores, or one delta for all keys, they do.
+        """
+        errors = self.stage_errors(exact, dtype)
+        return self._added(errors["p"], errors["ds"], errors["ds"])
+
+    def _added(self, p: Array, ds_of_q: Array, ds_of_k: Array) -> dict[str, Array]:
+        """Return the sums over sizes of P and dS with those of their factors."""
+        q, k, do = (np.abs(self.wide(name)) for name in ("q", "k", "do"))
+        (dq, _), (_, dk) = self.of_scores(ds_of_q, q, k), self.of_scores(ds_of_k, q, k)
+        return {"dq": dq, "dk": dk, "dv": self.per_key_head(p.swapaxes(2, 3) @ do)}
 
     def stage_errors(self, exact: Backward, dtype: str) -> dict[str, Array]:
         """Return how far each element of the stages before the gradients may be off by sums in float32."""

@@ -20,12 +20,20 @@ LAST_ROUNDINGS = 4 * 2.0**-24
 """Scale, exponential, division and product round in float32, and may always round to the same side."""
 SHARED_ROUNDING = 2.0**-25
 """Per key: sums of equal terms round to the same side, by half of 2^-24 since partial sums are half of the total."""
+MOST_COMMON = 0.125
+"""In ulps: where errors in float32 may move all elements further to one side, half an ulp is too little to detect."""
 EXACT_WITHIN = 2.0**-10
 """In ulps: an element this close to a value of the type is not rounded, and shows nothing about rounding."""
 
 
 def bias_gate(
-    out: Array, expected: Sequence[Array], dtype: str, *, keys: Array, noise: Array | float = 0.0
+    out: Array,
+    expected: Sequence[Array],
+    dtype: str,
+    *,
+    keys: Array,
+    noise: Array | float = 0.0,
+    common: Array | float = 0.0,
 ) -> GateResult | None:
     """Gate 4: check the signed mean error over all elements, in ulps. None where too few elements are rounded.
 
@@ -35,17 +43,19 @@ def bias_gate(
     ulp the position between two values of the type has no effect. The standard error is computed from the errors
     themselves, with rows and columns as clusters: a weight rounded in P moves an entire row, a rounded element of V a
     column. `noise` is how far float32 sums may move each element: where that is as much as the element itself, as in a
-    difference of equal sums, the element shows nothing about rounding and is left out.
+    difference of equal sums, the element shows nothing about rounding and is left out. `common` is the part of it that
+    may move all elements to the same side.
     """
     wide = expected[0].astype(np.float64)
     step = ulp(wide, dtype)
     near = [rounded(each.astype(np.float64), dtype) for each in expected]
     size = np.abs(wide)
-    judged = (np.abs(wide - near[0]) > EXACT_WITHIN * step) & (size >= smallest_normal(dtype)) & (noise < size)
+    judged = (np.abs(wide - near[0]) > EXACT_WITHIN * step) & (size >= smallest_normal(dtype))
+    judged &= (noise < size) & (common <= MOST_COMMON * step)
     if judged.sum() < FEWEST_ELEMENTS or judged.any(axis=3).sum() < FEWEST_ROWS:
         return None
     step = np.where(judged, step, 1.0)
-    shared = (LAST_ROUNDINGS + SHARED_ROUNDING * keys[..., None]) * np.abs(wide) / step
+    shared = ((LAST_ROUNDINGS + SHARED_ROUNDING * keys[..., None]) * np.abs(wide) + common) / step
     # Where O is small compared with V, its ulp is small compared with the noise: such elements are clipped.
     most = 2 + 2 * shared
     errors = [np.where(judged, np.clip(difference(out, each) / step, -most, most), 0.0) for each in (*expected, *near)]

@@ -56,6 +56,11 @@ class BackwardProblem(Problem):
         return self.call.limits(self.gold, "f32")
 
     @cached_property
+    def inherited(self) -> dict[str, Array]:
+        """The part of it that may have the same sign in all elements."""
+        return self.call.inherited(self.gold, self.workload.dtype)
+
+    @cached_property
     def unrounded(self) -> tuple[dict[str, Array], ...]:
         """The gradients that right kernels may have before they round them to their type: a 16-bit kernel may round P
         and dS first. Where all weights are equal, P then rounds to the same side everywhere, and so does dV."""
@@ -102,7 +107,7 @@ def judge_backward(problem: BackwardProblem, outputs: Outputs, declared: Declare
         out, expected = outputs[name], getattr(gold, name)
         found = [element_gate("tight", out, expected, problem.limits[name])]
         before, noise = [each[name] for each in problem.unrounded], problem.float32_limits[name]
-        bias = bias_gate(out, before, dtype, keys=keys[name], noise=noise)
+        bias = bias_gate(out, before, dtype, keys=keys[name], noise=noise, common=problem.inherited[name])
         found += [] if bias is None else [bias]
         if problem.ref16 is not None:
             found.append(flash_gate(out, expected, problem.ref16[name], dtype, problem.float32_limits[name]))
