@@ -34,7 +34,8 @@ def test_github_escapes_and_levels() -> None:
 def test_json_has_the_other_access() -> None:
     record = finding_record(INFO)
     assert record["severity"] == "info" and record["tool"] == "racecheck"
-    assert record["other"] == {"file": "k.cu", "line": 9, "column": 0, "inlined_at": [], "warp": 2, "lanes": 0}
+    place = {"file": "k.cu", "line": 9, "column": 0, "inlined_at": []}
+    assert record["other"] == {**place, "cta": None, "warp": 2, "lanes": 0}
     assert finding_record(ERROR)["other"] is None
     json.dumps(record)
 

@@ -22,6 +22,11 @@ CASES = (
     # The mask is too wide by a key, and is missing.
     ("wmma", "score[j] = column < visible", "score[j] = column <= visible", "masked"),
     ("fa1", "key < end[r] ? p[r][n] * scale", "true ? p[r][n] * scale", "masked"),
+    # The unit of the scores is lost where it is folded into the scale.
+    ("pipelined", "scale_log2 = scale * LOG2_E;", "scale_log2 = scale;", "scores"),
+    # Another input, and columns that no product uses.
+    ("scalar", "p * float(v[row + d])", "p * float(k[row + d])", "v"),
+    ("fa1", "(n * 32 + j) * STRIDE + d]", "(n * 32 + j) * STRIDE + d + 2]", "v"),
 )
 
 
@@ -65,6 +70,31 @@ def test_the_line_that_writes_only_a_part_is_named(
     candidate, supports = find_candidate(str(file), task="sdpa")
     place = place_of(diagnose(candidate, supports, choice, shrink=False))
     assert place is not None and place.line == line_of(file, named)
+
+
+@pytest.mark.parametrize(
+    ("rung", "old", "new", "name"),
+    [
+        # Two CTAs compute the same row of O.
+        ("wmma_qk", "q_head = size_t(b) * HQ + h", "q_head = size_t(b) * HKV + h", "stored_twice"),
+        # The keys of one head are read for another. Bounds of a loop are wrong above it.
+        ("pipelined", "k + (kv_head * SKV + begin", "k + (kv_head * (SKV - 2) + begin", "wrong_base"),
+        (
+            "split_k",
+            "= (SKV + SPLITS - 1) / SPLITS;",
+            "= SKV / (SPLITS + 1);",
+            "keys_skipped",
+        ),
+    ],
+)
+def test_the_line_of_the_index_is_named(rung: str, old: str, new: str, name: str, tmp_path: Path) -> None:
+    file = write(tmp_path, rung, old, new)
+    choice = Choice(shapes=("gqa_4_ragged",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,))
+    candidate, supports = find_candidate(str(file), task="sdpa")
+    found = diagnose(candidate, supports, choice, shrink=False)
+    place = place_of(found)
+    assert found.signatures[0].name == name
+    assert place is not None and abs(place.line - line_of(file, new)) <= 3
 
 
 def test_a_store_to_the_wrong_workspace_is_named(tmp_path: Path) -> None:

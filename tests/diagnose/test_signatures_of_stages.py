@@ -47,7 +47,11 @@ def tapped(stages: Stages) -> Taps:
 
     taps = {key: tap(key, values) for key, values in stages.items()}
     run = Run(("kernel",), (), "", 0, "", "")
-    return Taps(ALGORITHM, taps, (), (), (), None, run=run, arrays={}, recorded_instructions=0)
+    inputs = {name: [values for key, values in stages.items() if key[0] == name] for name in "qkv"}
+    loads = {name: np.zeros(np.concatenate(parts, axis=2).shape, np.int32) for name, parts in inputs.items()}
+    return Taps(
+        ALGORITHM, taps, (), (), (), None, run=run, arrays={}, recorded_instructions=0, fetches=loads, reads=loads
+    )
 
 
 def diverging(problem: AttentionProblem, stages: Stages, key: Key, actual: Array, o: Array | None = None) -> Case:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .finding_codes import FINDING_CODES, Severity
-from .records import Finding, Place, Suppressed, inlining_chain
+from .records import Dim3, Finding, Place, Suppressed, inlining_chain
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:
@@ -43,13 +43,13 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
         raise ValueError(f"no finding has the code {code!r}")
     row, other = FINDING_CODES[code], record["other"]
     at = record.get("cure_at")  # older records have none
-    x, y, z = record["cta"]
+    apart = None if other is None else other.get("cta")  # older records have none
     return Finding(
         code,
         str(record["message"]),
         ptx_line=_integer(record["ptx_line"]),
         place=_place_of(record),
-        cta=(_integer(x), _integer(y), _integer(z)),
+        cta=_cta(record["cta"]),
         warp=_integer(record["warp"]),
         lanes=_integer(record["lanes"]),
         address=_integer(record["address"]),
@@ -60,6 +60,7 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
         other=None if other is None else _place_of(other),
         other_warp=-1 if other is None or other["warp"] is None else _integer(other["warp"]),
         other_lanes=0 if other is None else _integer(other["lanes"]),
+        other_cta=None if apart is None else _cta(apart),
         cure_place=None if at is None else Place(str(at["file"]), _integer(at["line"])),
     )
 
@@ -78,7 +79,13 @@ def _other_record(finding: Finding) -> dict[str, Any] | None:
     if finding.other is None and finding.other_warp < 0:
         return None
     warp = finding.other_warp if finding.other_warp >= 0 else None
-    return {**_place_record(finding.other), "warp": warp, "lanes": finding.other_lanes}
+    cta = list(finding.other_cta) if finding.other_cta is not None else None
+    return {**_place_record(finding.other), "cta": cta, "warp": warp, "lanes": finding.other_lanes}
+
+
+def _cta(record: Any) -> Dim3:
+    x, y, z = record
+    return _integer(x), _integer(y), _integer(z)
 
 
 def _line_record(place: Place | None) -> dict[str, Any] | None:

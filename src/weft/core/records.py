@@ -139,6 +139,8 @@ class Finding:
     other_warp: int = -1
     """-1: not known."""
     other_lanes: int = 0
+    other_cta: Dim3 | None = None
+    """Of a race between CTAs, the CTA of the other access."""
     cure_place: Place | None = None
     """The line after which the barrier of a race's cure belongs."""
 

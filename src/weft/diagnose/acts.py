@@ -10,7 +10,7 @@ from weft.shadow.marks import Target, places
 from weft.vm.reference.machine import RunningWarp
 
 from .nodes import Event, Nodes, Numbers
-from .tags import Flag, Ids, Kind, Tags, among
+from .tags import INPUTS, Flag, Ids, Kind, Tags, among
 
 KINDS = len(Kind)
 
@@ -20,7 +20,8 @@ class Act:
     """The first time that an instruction did something to values of some kind."""
 
     what: str
-    """`load`, `store`, `multiply`, `add` (weights), `mix` (scores of several rows or keys), `exponent`, `mask`, `nan`;
+    """`load`, `store`, `multiply`, `add` (weights), `mix` (scores of several rows or keys), `maximum` (of scores, of
+    maxima), `exponent`, `mask`, `nan`, `exchange` (between lanes);
     `cut`: a number that is not whole becomes an integer.
     """
     kinds: tuple[Kind, ...]
@@ -43,6 +44,30 @@ class Written:
     stop: int
 
 
+class FirstLoads:
+    """The first load of each element of Q, K and V, in the last launch that loads any."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes, sizes, self.launch = nodes, nodes.sizes, 0
+        rows = {"q": sizes.q_rows, "k": sizes.kv_rows, "v": sizes.kv_rows}
+        self.events: dict[str, Ids] = {stage: np.zeros((rows[stage], sizes.shape.d), np.int32) for stage in INPUTS}
+        """0: not loaded."""
+
+    def add(self, w: RunningWarp, ins: Instruction, tags: Tags) -> None:
+        """Record that an instruction loads values."""
+        if self.launch != self.nodes.launch:
+            self.launch = self.nodes.launch
+            for events in self.events.values():
+                events[:] = 0
+        known = (tags["row"] >= 0) & (tags["col"] >= 0)
+        event = 0
+        for stage, kind in INPUTS.items():
+            at = tuple(tags[field][known & (tags["kind"] == kind)] for field in ("row", "col"))
+            if (fresh := self.events[stage][at] == 0).any():
+                event = event or self.nodes.event(w, ins)
+                self.events[stage][at[0][fresh], at[1][fresh]] = event
+
+
 class Acts:
     """A growing list, with one act for every instruction, kind and launch."""
 
@@ -51,16 +76,26 @@ class Acts:
         self.found: dict[tuple[Any, ...], Act] = {}
         self.written: dict[tuple[str, int, int], Written] = {}
         """By array, launch and line of the PTX."""
+        self.fetches, self.reads = FirstLoads(nodes), FirstLoads(nodes)
+        """From global memory, also by copies; from shared memory."""
 
     def moved(self, what: str, w: RunningWarp, ins: Instruction, target: Target, ids: Ids) -> None:
         """Record a load or store of these bytes' nodes (32, size)."""
         if not ids.any():
             return
-        kinds = np.unique(self.nodes.tags["kind"][ids[w.mask].max(axis=1, initial=0)])
+        moved = self.nodes.tags[np.unique(ids[w.mask])]
+        if what == "load" and among(moved["kind"], *INPUTS.values()).any():
+            at = places(w, target, ids.shape[1])
+            (self.reads if at and at[0].storage.name == "shared" else self.fetches).add(w, ins, moved)
+        kinds = np.unique(moved["kind"])
         for kind in map(Kind, kinds[kinds != Kind.CONST].tolist()):
             if (key := (what, kind, self.nodes.launch, ins.line)) not in self.found:
                 found = [place.storage.name for place in places(w, target, ids.shape[1])]
                 self.found[key] = Act(what, (kind,), self._event(w, ins), space=found[0] if found else target.space)
+
+    def copied(self, w: RunningWarp, ins: Instruction, ids: Ids) -> None:
+        """Record a copy from global to shared memory."""
+        self.fetches.add(w, ins, self.nodes.tags[np.unique(ids)])
 
     def wrote(self, array: str, w: RunningWarp, ins: Instruction, start: int, stop: int) -> None:
         """Record a store to a global array."""
@@ -77,6 +112,13 @@ class Acts:
         for kind in map(Kind, np.unique(self.nodes.tags["kind"][ids[lost]]).tolist()):
             if (key := ("cut", kind, self.nodes.launch, ins.line)) not in self.found:
                 self.found[key] = Act("cut", (kind,), self._event(w, ins))
+
+    def exchanged(self, w: RunningWarp, ins: Instruction, ids: Ids) -> None:
+        """Record that lanes of a warp exchange followed values."""
+        kinds = np.unique(self.nodes.tags["kind"][ids[w.mask]])
+        for kind in map(Kind, kinds[kinds != Kind.CONST].tolist()):
+            if (key := ("exchange", kind, self.nodes.launch, ins.line)) not in self.found:
+                self.found[key] = Act("exchange", (kind,), self._event(w, ins))
 
     def masked(self, event: int) -> None:
         """Record a selection between a score and another value."""
@@ -100,6 +142,12 @@ class Acts:
             self._once("add", (Kind.P,), len(self.nodes.events) - 1)
         if (result["flags"] & ~(a["flags"] | b["flags"]) & (Flag.ROWS | Flag.KEYS)).any():
             self._once("mix", (Kind.S,), len(self.nodes.events) - 1)
+
+    def compared(self, a: Tags, b: Tags) -> None:
+        """Record that the newest event's instruction takes the larger of scores, of maxima or of others and these."""
+        for kind in (Kind.S, Kind.M):
+            if (among(a["kind"], kind) | among(b["kind"], kind)).any():
+                self._once("maximum", (kind,), len(self.nodes.events) - 1)
 
     def subtracted(self, event: int) -> None:
         """Record that the maximum of a row is subtracted from a score of it."""

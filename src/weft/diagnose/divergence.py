@@ -11,6 +11,7 @@ from .compare import BY_KEY, Compared, Mask
 from .ranges import ranges
 from .records import Divergence
 from .spelling import own_site
+from .tags import Kind
 from .taps import Key, Operand, Site, Taps
 from .worked import Worked
 
@@ -24,7 +25,7 @@ def divergence_of(
     """Return the divergence of an observed stage. `operand` is a wrong operand of it, where one is known."""
     index = first_index(found.wrong)
     used = own_site(taps.site(found.tap, index), kernel)
-    operand = operand or _wrong_factor(found, index, taps, worked)
+    operand = operand or _wrong_factor(found, index, taps, worked) or _not_a_score(found, taps, worked)
     factor = own_site(operand.site, kernel) if operand is not None else None
     site = factor or own_site(taps.maker(found.tap, index), kernel) or used
     seen = found.tap.observed, found.tap.values
@@ -52,6 +53,23 @@ def _wrong_factor(found: Compared, index: tuple[int, ...], taps: Taps, worked: W
     made = taps.maker(tap, row)
     multiplied = "U" if found.key[0] in ("u", "o") else found.key[0]
     return Operand(made, f"{multiplied} is multiplied with {factor:.4g}, not {right:.4g}") if made is not None else None
+
+
+def _not_a_score(found: Compared, taps: Taps, worked: Worked) -> Operand | None:
+    """Return where scores are compared, if no wrong m is one of the scores of its row: something else was compared. One
+    number for all rows is a start.
+    """
+    stage, tile = found.key
+    scores = [worked.expected.get(("masked", at)) for at in range((tile or 0) + 1)]
+    first = next((act for act in taps.acts if act.what == "maximum" and act.kinds == (Kind.S,)), None)
+    if stage != "m" or first is None or any(each is None for each in scores):
+        return None
+    wrong = found.wrong & found.tap.observed & np.isfinite(found.tap.values)
+    row_scores = np.concatenate([each for each in scores if each is not None], axis=-1)[wrong]
+    near = np.abs(row_scores - found.tap.values[wrong][:, None]) <= found.tolerance[wrong][:, None]
+    if np.unique(found.tap.values[wrong]).size < 2 or near.any():
+        return None
+    return Operand(Site.of(first.event, 0), "it is none of the scores of its row")
 
 
 def output_divergence(worked: Worked, wrong: Mask, o: Array, expected: Array, tolerance: Array) -> Divergence:

@@ -13,19 +13,21 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
 from weft.attention.reference import Causal, mask_for, shape_of
+from weft.attention.shapes import Shape
 from weft.core.chips import DEFAULT_GPU
 from weft.core.errors import UsageError
 from weft.core.records import Run
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
 
+from .acts import FirstLoads
 from .algebra import Algebra
 from .arithmetic import ARITHMETIC
 from .board import Board, Oddity, Sheet
 from .nodes import Nodes
 from .provenance import ROLES, Provenance
 from .record import Position, RecordingGPU
-from .tags import Flag, Kind, Sizes, Tags
+from .tags import Flag, Ids, Kind, Sizes, Tags
 from .taps import TAPPED, WITHOUT_TILES, Fact, Key, StageTap, Taps, own_line
 
 LARGEST_KEYS = 512
@@ -158,6 +160,8 @@ def collect(
         run,
         dict(arrays),
         gpu.recorded_instructions,
+        _by_head(provenance.acts.fetches, board.sizes.shape),
+        _by_head(provenance.acts.reads, board.sizes.shape),
         tuple(provenance.acts.found.values()),
         factors,
         tuple(provenance.acts.written.values()),
@@ -172,10 +176,9 @@ def _near(a: float, b: float) -> bool:
 def _tap(provenance: Provenance, sheet: Sheet, stage: str, tile: int | None) -> StageTap:
     board, nodes = provenance.board, provenance.nodes
     shape = board.sizes.shape
-    heads = (shape.b, shape.hkv, shape.skv) if stage in ("k", "v") else (shape.b, shape.hq, shape.sq)
 
     def cut(values: Array) -> Array:
-        whole = values.reshape(*heads, *values.shape[1:])
+        whole = values.reshape(*_heads(stage, shape), *values.shape[1:])
         if tile is None:
             return whole
         keys = slice(tile * board.block_n, (tile + 1) * board.block_n)
@@ -190,6 +193,14 @@ def _tap(provenance: Provenance, sheet: Sheet, stage: str, tile: int | None) -> 
     made = np.where(node == 0, event, nodes.event_of[node])
     made_lane = np.where(node == 0, lane, nodes.lane_of[node])
     return StageTap(stage, tile, cut(sheet.values), event != 0, event, lane, made, made_lane, keys)
+
+
+def _heads(stage: str, shape: Shape) -> tuple[int, int, int]:
+    return (shape.b, shape.hkv, shape.skv) if stage in ("k", "v") else (shape.b, shape.hq, shape.sq)
+
+
+def _by_head(loads: FirstLoads, shape: Shape) -> dict[str, Ids]:
+    return {stage: events.reshape(*_heads(stage, shape), -1) for stage, events in loads.events.items()}
 
 
 def _unpacked(terms: Array, count: int) -> Array:

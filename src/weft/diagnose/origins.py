@@ -180,9 +180,11 @@ class Sources:
 
 
 def factor_line(case: Case, act: Act) -> Place | None:
-    """Return the line that computes the constant factor of a product from parameters and constants, if it is another
-    line than that of the product.
+    """Return the line that computes the constant factor of a product, without followed values, if it is another line
+    than that of the product.
     """
+    acts = case.taps.acts if case.taps is not None else ()
+    followed = {each.event.ptx_line for each in acts if each.what == "load" and each.event.launch == act.event.launch}
     for function in case.functions if case.kernel is not None else ():
         sources = Sources(function, None)
         product = sources.by_line.get(act.event.ptx_line)
@@ -191,17 +193,13 @@ def factor_line(case: Case, act: Act) -> Place | None:
         for reg in product.read():
             made = sources.writers[reg.name]
             closure = [*made, *sources.back(made, branches=False)]
-            if len(made) != 1 or not made[0].facts.computes or not all(map(_is_of_the_launch, closure)):
+            given = [ins for ins in made if ins.facts.computes or (ins.facts.accesses and ins.space != "param")]
+            if len(made) != 1 or not given or any(ins.line in followed for ins in closure):
                 continue
             line = own_place(made[0].place, case.kernel) if case.kernel is not None else None
             if line is not None and all(line.line != at.line for at in inlining_chain(act.event.place)):
                 return line
     return None
-
-
-def _is_of_the_launch(ins: Instruction) -> bool:
-    """Whether it reads no memory but parameters."""
-    return not ins.facts.accesses or ins.space == "param"
 
 
 def body(function: Function) -> list[Instruction]:

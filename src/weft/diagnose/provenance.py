@@ -26,7 +26,7 @@ from .algebra import Algebra
 from .board import PLACED, Board
 from .elements import holders, matrix_numbers, numbers
 from .nodes import MIX_NODE, Nodes, Numbers, Where, single
-from .tags import Flag, Ids, Kind, Tags, among, full
+from .tags import INPUTS, Flag, Ids, Kind, Tags, among, full
 
 Handler = Callable[["Provenance", Shadow, RunningWarp, Instruction], Finish | None]
 
@@ -42,7 +42,6 @@ _PADDED = (Kind.Q, Kind.K, Kind.V, Kind.S, Kind.P)
 """Kinds whose product with a literal zero is padding."""
 _SUMS = ("sum", "difference", "product and sum")
 _SUMS_OF_KEYS = ((Kind.L, "l"), (Kind.U, "u"))
-KINDS = {"q": Kind.Q, "k": Kind.K, "v": Kind.V}
 
 
 @dataclass
@@ -89,7 +88,7 @@ class Provenance(marks.Algebra):
         """Number the elements of Q, K and V. `inputs`: role → argument name and (rows, columns) of it."""
         for role, (name, array) in inputs.items():
             values = array.reshape(-1, array.shape[-1])
-            first = self.nodes.add_input(KINDS[role], values.astype(np.float64))
+            first = self.nodes.add_input(INPUTS[role], values.astype(np.float64))
             ids = np.arange(first, first + values.size, dtype=np.int32)
             self.held[name] = np.repeat(ids, array.dtype.itemsize)
 
@@ -138,7 +137,9 @@ class Provenance(marks.Algebra):
         return np.where((b == 0) | same, a, np.where(a == 0, b, np.int32(MIX_NODE))).astype(np.int32)
 
     def executes(self, s: Shadow, w: RunningWarp, ins: Instruction) -> None:
-        """Look for followed values that lose their fraction."""
+        """Look for followed values that lose their fraction, or that lanes exchange."""
+        if ins.facts.group == "warp" and ins.facts.copies:
+            self.acts.exchanged(w, ins, single(s.read(w, ins.operand("a"), 4)))
         if ins.facts.converts and "irnd" in ins.mods:
             kind = ins.mods["atype"]
             ids = single(s.read(w, ins.operand("a"), WIDTH[kind] // 8))
@@ -151,6 +152,10 @@ class Provenance(marks.Algebra):
         if not target.pointer.any():
             return marks
         return np.where(marks.any(axis=1, keepdims=True), marks, target.pointer[:, None])
+
+    def copied(self, w: RunningWarp, ins: Instruction, marks: Ids) -> None:
+        """Record the load of a copy to shared memory."""
+        self.acts.copied(w, ins, marks)
 
     def stored(self, w: RunningWarp, ins: Instruction, target: Target, marks: Ids, data: marks.Bits) -> None:
         """Record a store; of bytes that are stored to O or LSE, the elements are recorded on the board."""
@@ -268,6 +273,7 @@ class Provenance(marks.Algebra):
 
     def largest(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers) -> Tags:
         """Return the tags of max(a, b)."""
+        self.acts.compared(a, b)
         return self.algebra.largest(a, b)
 
     def make(self, tags: Tags, values: Numbers, where: Where) -> Ids:

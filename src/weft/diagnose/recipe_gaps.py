@@ -14,11 +14,10 @@ from weft.tasks.recipe_problem import RecipeProblem
 
 from .compare import Compared, Mask
 from .recipe_locate import RecipeTaps
-from .tags import Kind
+from .tags import INPUTS
 from .taps import TAPPED, Key, Taps
 
 MADE_OF = {"k": "scores", "v": "u"}
-_INPUTS = {Kind.Q: "q", Kind.K: "k", Kind.V: "v"}
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,7 @@ def faulting_input(findings: tuple[Finding, ...], taps: Taps) -> Key | None:
             if act.event.ptx_line == finding.ptx_line and act.what in ("load", "store")
             for kind in act.kinds
         }
-        if finding.code.startswith("M") and len(kinds) == 1 and (stage := _INPUTS.get(kinds.pop(), "")):
-            return stage, None
+        stages = [stage for stage, kind in INPUTS.items() if {kind} == kinds]
+        if finding.code.startswith("M") and stages:
+            return stages[0], None
     return None

@@ -22,14 +22,13 @@ from .algebra import Algebra
 from .compare import Mask
 from .locate import collect, trace
 from .nodes import Nodes, Numbers, Where
-from .provenance import KINDS, Provenance
+from .provenance import Provenance
 from .recipe_statistics import Statistics
 from .record import Position, RecordingGPU
-from .tags import MIXED, Kind, Sizes, Tags, among
+from .tags import INPUTS, MIXED, Kind, Sizes, Tags, among
 from .taps import Taps
 
-INPUTS = (Kind.Q, Kind.K, Kind.V)
-SCALED = (*INPUTS, Kind.S, Kind.U, Kind.O, Kind.INVERSE_L)
+SCALED = (*INPUTS.values(), Kind.S, Kind.U, Kind.O, Kind.INVERSE_L)
 """Kinds that may be multiplied by a step."""
 
 
@@ -49,11 +48,11 @@ class RecipeAlgebra(Algebra):
 
     def total(self, a: Tags, b: Tags, *, minus: bool = False) -> Tags:
         out = super().total(a, b, minus=minus)
-        several = (a["kind"] == b["kind"]) & among(a["kind"], *INPUTS)
+        several = (a["kind"] == b["kind"]) & among(a["kind"], *INPUTS.values())
         several &= (a["row"] != b["row"]) | (a["col"] != b["col"])
         _make_statistic(out, several)
         if minus:  # a mean
-            less = among(a["kind"], *INPUTS) & (b["kind"] == Kind.MIX)
+            less = among(a["kind"], *INPUTS.values()) & (b["kind"] == Kind.MIX)
             out[less] = a[less]
         for one, other in ((a, b), (b, a)):  # q · mean, which smoothing subtracted from every score
             shifted = (one["kind"] == Kind.LSE) & among(other["kind"], Kind.MIX, Kind.Q)
@@ -80,7 +79,7 @@ class RecipeProvenance(Provenance):
     def multiply(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers, where: Where) -> Tags:
         """Return the product's tags; an untracked value times a step is padding."""
         out = super().multiply(a, a_values, b, b_values, where)
-        for stage, kind in KINDS.items():
+        for stage, kind in INPUTS.items():
             for one, other, values in ((a, b, b_values), (b, a, a_values)):
                 if (scaled := _with_statistic(one, other, kind)).any():
                     self.statistics.multiplied(stage, one[scaled], other[scaled], values[scaled], where.only(scaled))
@@ -94,7 +93,7 @@ class RecipeProvenance(Provenance):
 
     def subtract(self, a: Tags, b: Tags, b_values: Numbers, where: Where) -> Tags:
         """Return the difference's tags; what is subtracted from elements is a mean."""
-        for stage, kind in KINDS.items():
+        for stage, kind in INPUTS.items():
             # With a single key the mean is this element.
             if (less := _with_statistic(a, b, kind) | _with_itself(a, b, kind)).any():
                 self.statistics.subtracted(stage, a[less], b[less], b_values[less], where.only(less))
@@ -113,7 +112,7 @@ class RecipeProvenance(Provenance):
         """Return the tags of the larger: of magnitudes a statistic; with a negative constant, the value itself."""
         out = super().largest(a, a_values, b, b_values)
         for one, other, values in ((a, b, b_values), (b, a, a_values)):
-            element = among(one["kind"], *INPUTS) & (other["kind"] == Kind.CONST)
+            element = among(one["kind"], *INPUTS.values()) & (other["kind"] == Kind.CONST)
             _make_statistic(out, element & ~(values < 0))
         return out
 

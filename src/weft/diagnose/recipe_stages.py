@@ -17,7 +17,7 @@ from .recipe_gaps import Gaps, faulting_input
 from .recipe_locate import locate_recipe
 from .recipe_statistics import wrong_statistic
 from .records import Case
-from .signatures.lines import lost_load
+from .signatures.lines import dead_mask, lost_load
 from .spelling import own_place
 from .taps import Key
 from .worked import Worked
@@ -71,6 +71,7 @@ def with_recipe_stages(case: Case, problem: RecipeProblem) -> tuple[Case, Covera
     if missing is not None:
         coverage = RecipeCoverage(problem, algorithm, compared, found, missing)
         place = own_place(gaps.place(missing), kernel)
+        place = dead_mask(place) if missing[0] == "masked" else place
         seen = replace(seen, lost=missing, lost_place=lost_load(seen, missing) or place)
     return seen, coverage
 

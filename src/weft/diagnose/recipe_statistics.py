@@ -19,12 +19,11 @@ from .acts import Act
 from .board import Sheet
 from .compare import Compared
 from .divergence import first_index
-from .nodes import Event, Nodes, Numbers, Where
-from .provenance import KINDS
+from .nodes import Nodes, Numbers, Where
 from .recipe_expected import RecipeStages
 from .start_lines import start_line
-from .tags import Sizes, Tags
-from .taps import Operand, Site, own_line
+from .tags import INPUTS, Sizes, Tags
+from .taps import Operand, Site
 
 NEAR_MEAN = 2.0**-6
 """Relative: the order of a sum may decide how a mean is rounded to bf16."""
@@ -33,6 +32,8 @@ SAME = 1e-6
 """Relative distance of two float32 values of one number, before and after a division and its inverse."""
 NEAR_CODE = 2.0**-3
 """Relative: E4M3 has three fraction bits."""
+FEW_COLUMNS = 8
+"""With fewer, a difference may be equal to a key by coincidence."""
 _STAGES = ("q", "k", "v")
 
 
@@ -83,6 +84,10 @@ def wrong_statistic(
         used_mean = float(mean.values[at]) + 0.0  # never -0
         excess = used_mean - should
         if abs(excess) > NEAR_MEAN * abs(should) + 1e-6:
+            lacking = _lacking(mean, at, stages, index)
+            if lacking is not None:
+                words = f"the mean lacks key {lacking}: it is {used_mean:.4g}, not {should:.4g}"
+                return _operand(_first_load(acts, stage), words)
             site = _from(_site(nodes, mean, at), excess * stages.problem.workload.shape.skv, NEAR_MEAN)
             return _operand(site, f"the mean is {used_mean:.4g}, not {should:.4g}")
         x -= used_mean
@@ -114,6 +119,18 @@ def _flat(found: Compared, index: tuple[int, ...], stages: RecipeStages) -> tupl
 
 def _mean(stages: RecipeStages, stage: str, index: tuple[int, ...]) -> float:
     return float(stages.run.k_coded.mean[index[0], index[1], index[3]]) if stage == "k" else 0.0
+
+
+def _lacking(mean: Sheet, at: tuple[int, int], stages: RecipeStages, index: tuple[int, ...]) -> int | None:
+    """Return the one key of K that all observed means of a head lack; None if there is none, or several."""
+    k = stages.run.k[index[0], index[1]].astype(np.float64)
+    row = at[0]
+    known = mean.event[row] != 0
+    should = stages.run.k_coded.mean[index[0], index[1]]
+    lost = (should - mean.values[row]) * len(k)
+    near = np.abs(k - lost) <= NEAR_MEAN * (np.abs(should) * len(k) + np.abs(k)) + 1e-5
+    found = np.flatnonzero(near[:, known].all(axis=1))
+    return int(found[0]) if found.size == 1 and known.sum() >= FEW_COLUMNS else None
 
 
 def _step(stages: RecipeStages, stage: str, index: tuple[int, ...]) -> float:
@@ -161,12 +178,17 @@ def _from(site: Site | None, start: float, near: float) -> Site | None:
     return replace(site, place=line) if site is not None and line is not None else site
 
 
+def _first_load(acts: Sequence[Act], stage: str) -> Site | None:
+    event = next((act.event for act in acts if act.what == "load" and act.kinds == (INPUTS[stage],)), None)
+    return Site.of(event, 0) if event is not None else None
+
+
 def _load(acts: Sequence[Act], stage: str) -> Site | None:
     """Return the load of an input in the launch that stores its codes."""
-    moved = [act for act in acts if act.kinds == (KINDS[stage],) and act.space == "global"]
+    moved = [act for act in acts if act.kinds == (INPUTS[stage],) and act.space == "global"]
     coding = [act.event.launch for act in moved if act.what == "store"]
     event = next((act.event for act in moved if act.what == "load" and act.event.launch in coding), None)
-    return _site_of(event, 0) if event is not None else None
+    return Site.of(event, 0) if event is not None else None
 
 
 def _is_largest(nodes: Nodes, node: int) -> bool:
@@ -177,8 +199,4 @@ def _is_largest(nodes: Nodes, node: int) -> bool:
 def _site(nodes: Nodes, sheet: Sheet, at: tuple[int, int], made: int | None = None) -> Site | None:
     """Return who computed a statistic of an element: by its own node, or by an earlier one."""
     event = nodes.events[int(nodes.event_of[made or int(sheet.node[at])])]
-    return _site_of(event, int(sheet.lane[at])) if event.place is not None else None
-
-
-def _site_of(event: Event, lane: int) -> Site:
-    return Site(own_line(event.place), event.ptx_line, event.opcode, event.launch, event.cta, event.warp, lane)
+    return Site.of(event, int(sheet.lane[at])) if event.place is not None else None

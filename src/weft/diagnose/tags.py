@@ -62,6 +62,9 @@ class Kind(IntEnum):
     """Sums over keys or queries: the row is that of the gradient."""
 
 
+INPUTS = {"q": Kind.Q, "k": Kind.K, "v": Kind.V}
+
+
 class Flag(IntEnum):
     """Irregularities in a value's computation; every flag but the last stays with the value up to the output."""
 

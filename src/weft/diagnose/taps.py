@@ -33,6 +33,10 @@ class Site:
     warp: int
     lane: int
 
+    @classmethod
+    def of(cls, event: Event, lane: int) -> "Site":
+        return cls(own_line(event.place), event.ptx_line, event.opcode, event.launch, event.cta, event.warp, lane)
+
     def __str__(self) -> str:
         where = str(self.place) if self.place else f"PTX line {self.ptx_line}"
         return f"{where} · CTA {self.cta} warp {self.warp} lane {self.lane}"
@@ -116,6 +120,10 @@ class Taps:
     arrays: Mapping[str, Array]
     """The arrays after the run."""
     recorded_instructions: int
+    fetches: Mapping[str, npt.NDArray[np.int32]]
+    """q, k and v: where each element was first loaded from global memory, an index into `events`; 0 if it was not."""
+    reads: Mapping[str, npt.NDArray[np.int32]]
+    """The same from shared memory."""
     acts: tuple[Act, ...] = ()
     """In the order they were first seen."""
     factors: Mapping[Key, StageTap] = field(default_factory=dict)
@@ -139,8 +147,7 @@ class Taps:
         return self._site(tap.made[index], tap.made_lane[index]) if known else None
 
     def _site(self, number: int, lane: int) -> Site:
-        event = self.events[int(number)]
-        return Site(own_line(event.place), event.ptx_line, event.opcode, event.launch, event.cta, event.warp, int(lane))
+        return Site.of(self.events[int(number)], int(lane))
 
     @property
     def observed(self) -> tuple[str, ...]:

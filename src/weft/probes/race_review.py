@@ -357,6 +357,7 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
         other=earlier.place if earlier and two else None,
         other_warp=conflict.earlier.warp if two else -1,
         other_lanes=conflict.earlier.lanes if two else 0,
+        other_cta=_position(conflict.earlier.cta, scene.launch.grid) if conflict.across else None,
         cure_place=cure_place,
     )
 

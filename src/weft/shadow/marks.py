@@ -143,6 +143,9 @@ class Algebra:
         """Return the marks (32, bytes) of what lanes load into registers."""
         return marks
 
+    def copied(self, w: RunningWarp, ins: Instruction, marks: Marks) -> None:
+        """Called for what lanes begin to copy to shared memory, with its marks (32, bytes)."""
+
     def kept(self, ins: Instruction, storage: SpaceStorage, marks: Marks) -> Marks:
         """Return the marks or flags that a storage keeps of what `ins` writes."""
         return marks

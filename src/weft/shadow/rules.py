@@ -324,7 +324,8 @@ def _start_copy(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
     source = s.target(w, ins, load.address)
     taken = source_bytes(w, ins, size)
     for length in sorted(set(taken[w.mask].tolist()) - {0}):
-        s.fetch(w, ins, Target(load.only, source.address, w.mask & (taken == length), source.pointer), length)
+        target = Target(load.only, source.address, w.mask & (taken == length), source.pointer)
+        s.algebra.copied(w, ins, s.fetch(w, ins, target, length))
 
 
 def _bulk(s: Shadow, w: RunningWarp, ins: Instruction) -> None:

@@ -8,16 +8,18 @@ from collections.abc import Callable
 
 from weft.diagnose.records import Case, Signature
 
+from .bases import wrong_base
 from .checkers import missing_barrier, region_overlap, stored_twice, uninitialised
 from .degenerate import all_zeros, nan_from_empty_tile, no_maximum, uniform_weights
 from .factors import l_lacks_keys, l_too_large, lse_form, output_factor, score_factor
 from .known_wrong import wrong_implementation
-from .lanes import inner_columns, lane_owns_row
+from .lanes import inner_columns, lane_owns_row, lanes_differ, lanes_lack_keys
 from .launch import define_not_compiled, launch_never_happened, never_written, wrong_workspace
 from .layout import columns_moved, k_not_transposed, mixed_rows, rows_moved, v_transposed, wrong_kv_head
 from .masks import mask_of_scores, masked_with_zero, wrong_mask
 from .misread import cut_to_integer, keys_skipped, misread_codes, misread_input
 from .online import rescale_of_u, slipped
+from .operands import left_out, never_read, wrong_operand
 from .quantiser import half_lsb, wrong_scale, zero_scale
 from .shear import leading_dimension
 from .splits import partial_offsets, wrong_merge
@@ -51,7 +53,13 @@ SIGNATURES: tuple[Recogniser, ...] = (
     k_not_transposed,
     leading_dimension,
     lane_owns_row,
+    lanes_differ,
+    lanes_lack_keys,
     inner_columns,
+    wrong_operand,
+    left_out,
+    never_read,
+    wrong_base,
     wrong_kv_head,
     wrong_mask,
     mask_of_scores,
@@ -106,7 +114,12 @@ NAMES: tuple[str, ...] = (
     "v_transposed",
     "leading_dimension",
     "lane_owns_row",
+    "lanes_differ",
     "inner_columns",
+    "wrong_operand",
+    "left_out",
+    "never_read",
+    "wrong_base",
     "wrong_kv_head",
     "causal_shift",
     "causal_alignment",

@@ -8,15 +8,15 @@ from weft.attention.dtypes import Array
 from weft.core.finding_codes import Severity
 from weft.core.records import Finding, Place
 from weft.diagnose.ranges import ranges
-from weft.diagnose.records import Case, Signature
-from weft.diagnose.strays import STRAY
+from weft.diagnose.records import Case, Divergence, Signature
+from weft.diagnose.strays import STRAY, row_line
+from weft.diagnose.tags import INPUTS
 from weft.diagnose.taps import TAPPED
 from weft.diagnose.upstream import moved_at
 
 from .evidence import EXPLAINED, Bools, has_fact, remaining, score_unit
 from .lines import outermost, stores_to, writer_of
 
-INPUTS = ("q", "k", "v")
 RACES = ("R101", "R102", "R103", "R104", "R105", "R107", "R108", "R109")
 FEW = 8
 """Fewer equal values than this may be a coincidence."""
@@ -60,7 +60,8 @@ def stored_twice(case: Case) -> Signature | None:
     first = found[0]
     message = f"several threads store the same element of {first.name}: {first.message}; {first.count} times"
     cure = "let one thread store each element of the result: check the row and column of the store"
-    return Signature("stored_twice", message, cure, 0.96, place=first.place, stage=first.name)
+    place = row_line(case, first) or first.place
+    return Signature("stored_twice", message, cure, 0.96, place=place, stage=first.name)
 
 
 def _without_strays(case: Case, found: Sequence[Finding]) -> list[Finding]:
@@ -162,7 +163,7 @@ def _holds_another(case: Case, cure: str) -> Signature | None:
     if first is None or taps is None or first.stage not in INPUTS:
         return None
     values = first.actual[first.wrong & np.isfinite(first.actual) & (first.actual != 0)].astype(np.float32)
-    if np.unique(values).size < FEW:
+    if np.unique(values).size < FEW or _is_scaled(first):
         return None
     own = np.unique(first.expected.astype(np.float32))
     for stage in ("q", "k", "v", "scores", "p"):
@@ -181,6 +182,13 @@ def _holds_another(case: Case, cure: str) -> Signature | None:
             )
             return Signature("region_overlap", message, cure, 0.96)
     return None
+
+
+def _is_scaled(first: Divergence) -> bool:
+    """Whether the wrong elements are the right ones times one factor: that is a wrong scale."""
+    wrong = first.wrong & np.isfinite(first.actual) & (first.expected != 0)
+    factors = first.actual[wrong].astype(np.float64) / first.expected[wrong].astype(np.float64)
+    return factors.size > 0 and bool(np.ptp(factors) <= 1e-2 * np.abs(factors).max())
 
 
 def _changed_on_the_way(case: Case, cure: str) -> Signature | None:

@@ -1,10 +1,13 @@
 """Degenerate outputs: NaN and infinity, only zeros, or the mean of V for all Q and K."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
+from weft.diagnose.start_lines import start_line
 
 from .evidence import EXPLAINED, Bools, Output, has_splits, may_be, output_of, rank_of
 from .lines import acts, line_of
@@ -28,6 +31,9 @@ def nan_from_empty_tile(case: Case) -> Signature | None:
     first = case.divergence
     if first is not None and first.tile is not None and first.stage in ("p", "l", "u"):
         what = f"KV tile {first.tile}"
+    if (start := _start_of_maximum(case)) is not None:
+        where = f"rows {ranges(map(int, rows))} of O are NaN, and no key is visible to them"
+        return replace(start, message=f"{where}: {start.message}")
     message = (
         f"rows {ranges(map(int, rows))} of O are NaN, and no key of {what} is visible to them: m is -inf there, "
         "and exp(-inf - -inf), or 0 / 0, is NaN"
@@ -41,6 +47,17 @@ def nan_from_empty_tile(case: Case) -> Signature | None:
     made, place = next(iter(of_weight or nans), (None, None))
     stage = "" if made is None else "p" if made.event.launch == 1 else "o"
     return Signature("nan_from_empty_tile", message, cure, 0.97, place=place, stage=stage)
+
+
+def _start_of_maximum(case: Case) -> Signature | None:
+    """A running maximum starts at 0: a row without a visible key is not recognised by it."""
+    for act in acts(case, "maximum"):
+        place = start_line(line_of(case, act), lambda number: number == 0, steps=1)
+        if place is not None:
+            stage = "m" if act.event.launch == 1 else "o"  # of splits
+            cure = "start m at -inf: it is also how a row without a visible key is recognised"
+            return Signature("wrong_start", "m starts at 0, not at -inf", cure, 0.97, place=place, stage=stage)
+    return None
 
 
 def _empty(case: Case, out: Output, rows: Array) -> tuple[Bools, str]:

@@ -13,10 +13,11 @@ from weft.diagnose.divergence import first_index
 from weft.diagnose.origins import factor_line
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Divergence, Signature
+from weft.diagnose.start_lines import definition_line
 from weft.diagnose.tags import Kind
 
 from .evidence import EXPLAINED, Output, best, may_be, output_of, rank_of, remaining
-from .lines import acts, first_line, line_of
+from .lines import acts, dead_mask, first_line, line_of
 
 SAME = 0.005
 """Two factors are the same within this share."""
@@ -70,6 +71,9 @@ def _at_the_scale(case: Case, found: Signature | None, d: int) -> Signature | No
     for act in acts(case, "multiply", Kind.CONST, Kind.S):
         if all(abs(act.factor / right - 1) > SAME for right in (scale, scale * log2_e, log2_e)):
             return replace(found, place=factor_line(case, act) or line_of(case, act))
+    if found.name == "exponent_base":
+        applied = times(case, Kind.S, scale, scale * log2_e)
+        return replace(found, place=definition_line(applied, "scale") or applied)
     return found
 
 
@@ -272,7 +276,7 @@ def _cure_of_keys_beyond(case: Case, first: Divergence, beyond: int) -> tuple[st
     if mask is None and taps is not None and scores is not None and first_line(case, "add", Kind.P) is not None:
         made = taps.maker(scores, first_index(scores.observed))
         if made is not None:
-            return "mask the scores of keys beyond the end with -inf", made.place, "masked"
+            return "mask the scores of keys beyond the end with -inf", dead_mask(made.place), "masked"
     return "sum the masked P: keys beyond the end have weight 0", first_line(case, "add", Kind.P), "l"
 
 

@@ -8,12 +8,15 @@ from weft.attention.dtypes import Array
 from weft.attention.reference import softmax
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
+from weft.diagnose.tags import Kind
 
-from .evidence import EXPLAINED, Output, best, may_be, output_of, rank_of, remaining
+from .evidence import EXPLAINED, Output, best, has_fact, may_be, output_of, rank_of, remaining
 from .lines import acts, line_of, outermost
 
 SCORES = ("products", "scores", "masked")
 WARP = 32
+APART = 0.01
+"""Relative: lanes that add in another order are nearer to each other."""
 
 
 def lane_owns_row(case: Case) -> Signature | None:
@@ -102,6 +105,54 @@ def _over_quads(s: Array) -> Array:
 def _over_groups(s: Array, axis: int, lanes: int, count: int) -> Array:
     sums = np.add.reduceat(s, np.arange(0, s.shape[axis], lanes), axis=axis)
     return np.take(np.repeat(sums, lanes, axis=axis), np.arange(count), axis=axis)
+
+
+def lanes_differ(case: Case) -> Signature | None:
+    """Lanes of a warp use different values of one score, after they exchanged their parts of it."""
+    taps, first = case.taps, case.divergence
+    exchange = next(acts(case, "exchange", Kind.S), None)
+    if taps is None or first is None or exchange is None or case.verdict.passed or case.attention is None:
+        return None
+    if first.stage in "qk" or has_fact(case, "inner_mismatch", "mixed_keys", "mixed_rows", "head_mismatch"):
+        return None
+    for other in taps.disagreements:
+        seen = taps.at("scores", other.col // taps.algorithm.block_n)
+        value = float("nan") if seen is None else _at_row(seen.values, other.row)[other.col % taps.algorithm.block_n]
+        if other.stage == "scores" and abs(other.value * (seen.factor if seen else 1) - value) > APART * abs(value):
+            row = other.row % case.attention.workload.shape.sq
+            message = (
+                f"lanes of a warp have different values of the score of row {row} and key {other.col}, e.g. "
+                f"{value:.4g} and {other.value:.4g}: their parts are not added up in all lanes"
+            )
+            cure = "add the parts of all lanes in every lane: __shfl_xor_sync by 16, 8, 4, 2 and 1"
+            return Signature("lanes_differ", message, cure, 0.94, place=line_of(case, exchange), stage="scores")
+    return None
+
+
+def lanes_lack_keys(case: Case) -> Signature | None:
+    """m has only the keys of some lanes, though lanes exchange what they have: the exchange does not reach all."""
+    taps, first = case.taps, case.divergence
+    exchange = next((act for kind in (Kind.M, Kind.S) for act in acts(case, "exchange", kind)), None)
+    tap = taps.at("m", first.tile) if taps is not None and first is not None else None
+    if tap is None or tap.keys is None or first is None or exchange is None or case.attention is None:
+        return None
+    if first.stage != "m" or case.verdict.passed:
+        return None
+    rows = np.asarray(first.wrong & first.observed)
+    wanted = np.broadcast_to(case.attention.mask, tap.keys.shape)[rows][:, first.keys.start : first.keys.stop]
+    held = tap.keys[rows][:, first.keys.start : first.keys.stop]
+    if not rows.any() or not (wanted & ~held).any(axis=1).all():
+        return None
+    lacking = np.flatnonzero((wanted & ~held)[0]) + first.keys.start
+    some = ranges(map(int, lacking))
+    message = f"{first.name} of a row lacks keys, e.g. {some}: lanes do not get the maxima of all others"
+    cure = "take the maximum over all lanes in every lane: __shfl_xor_sync by 16, 8, 4, 2 and 1"
+    return Signature("lanes_differ", message, cure, 0.94, place=line_of(case, exchange), stage="m")
+
+
+def _at_row(values: Array, row: int) -> Array:
+    """Return a row, counted over all heads."""
+    return np.asarray(values.reshape(-1, values.shape[-1])[row])
 
 
 def inner_columns(case: Case) -> Signature | None:

@@ -9,9 +9,10 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.core.records import Place
 from weft.core.status import Status
+from weft.diagnose.acts import Written
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
-from weft.diagnose.strays import STRAY
+from weft.diagnose.strays import STRAY, row_of_access
 
 from .lines import below, innermost_loop, stores_to
 
@@ -74,7 +75,14 @@ def never_written(case: Case) -> Signature | None:
     # An access outside its array has a line that computes its index, which is better evidence.
     strays = any(finding.code in STRAY for finding in case.findings)
     place = None if strays else _store_of_o(case, some_columns=bool(columns.size < o.shape[3]))
+    if rows.size < o.shape[2] and columns.size < o.shape[3] and not strays:  # some lanes have the row of others
+        place = next(filter(None, (row_of_access(case, each.event) for each in _written(case))), None) or place
     return Signature("never_written", message, cure, 0.9, place=place, stage="o")
+
+
+def _written(case: Case) -> list[Written]:
+    """Return the stores to O."""
+    return [each for each in case.taps.written if each.array == "o"] if case.taps is not None else []
 
 
 def _store_of_o(case: Case, *, some_columns: bool) -> Place | None:

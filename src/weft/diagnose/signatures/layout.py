@@ -5,11 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from weft.attention.dtypes import Array
+from weft.core.records import Place
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
+from weft.diagnose.strays import index_of_load, row_of_access
 
 from .evidence import EXPLAINED, best, has_fact, may_be, output_of, rank_of, remaining, score_unit
-from .lines import layout_of, load_of
+from .lines import layout_of, load_of, used
 
 BLOCKS = (8, 16, 32, 64, 128)
 SCORES = ("products", "scores", "masked")
@@ -73,7 +75,24 @@ def mixed_rows(case: Case) -> Signature | None:
         return None
     message = fact.message.split("; ")[0]
     cure = "check which row each lane and register of this operation holds: operands of one row belong together"
-    return Signature("mixed_rows", message, cure, 0.93, place=fact.place)
+    place = _row_of_lanes(case) or fact.place
+    return Signature("mixed_rows", message, cure, 0.93, place=place)
+
+
+def _row_of_lanes(case: Case) -> Place | None:
+    """Return the line that computes the rows of lanes: if no row of Q is complete, its lanes have different rows; if
+    rows in shared memory are not read, lanes read wrong ones.
+    """
+    taps = case.taps
+    if taps is None or case.attention is None:
+        return None
+    in_use, reads = used(taps, "q"), taps.reads["q"]
+    rows = in_use.any(axis=3)
+    if reads.any() and (taps.fetches["q"].any(axis=3) & ~rows).any():  # rows that arrive, and no lane reads
+        return index_of_load(case, taps.events[int(reads.max())])
+    if not rows.any() or in_use.all(axis=3).any():
+        return None
+    return row_of_access(case, taps.events[int(taps.fetches["q"].max())])
 
 
 def v_transposed(case: Case) -> Signature | None:

@@ -1,6 +1,7 @@
 """Lines of the kernel that a signature can name: where followed values were loaded, stored, multiplied."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,19 @@ from weft.core.records import Finding, Place
 from weft.core.statements import statements_of
 from weft.diagnose.acts import Act
 from weft.diagnose.divergence import first_index
+from weft.diagnose.nodes import Event
 from weft.diagnose.records import Case
 from weft.diagnose.spelling import own_place
-from weft.diagnose.tags import Kind
-from weft.diagnose.taps import Key
+from weft.diagnose.tags import INPUTS, Kind
+from weft.diagnose.taps import Key, Taps
 
-_INPUTS = {"Q": Kind.Q, "K": Kind.K, "V": Kind.V}
+from .evidence import Bools
+
+_BELOW = 16
+"""Lines after that of the scores in which a mask is looked for."""
+_CHOOSES_INF = re.compile(r"[?,].*-\s*(?:CUDART_INF_F|INFINITY|float\(\"inf\"\))")
+_PLAIN_LOOP = re.compile(r"for\s*\(.*=\s*(?P<begin>[a-z]\w*)\s*;\s*\w+\s*<\s*(?P<end>[a-z]\w*)\s*;")
+"""Both bounds are variables."""
 _LAYOUT = r"fragment<[^;]*\b{layout}\s*>\s*(\w+)\s*;"
 
 
@@ -48,7 +56,7 @@ def first_line(case: Case, what: str, *kinds: Kind) -> Place | None:
 
 def load_of(case: Case, tensor: str) -> Place | None:
     """Return where Q, K or V is read to be multiplied: from shared memory if it is kept there."""
-    loads = list(acts(case, "load", _INPUTS[tensor]))
+    loads = list(acts(case, "load", INPUTS[tensor.lower()]))
     shared = [act for act in loads if act.space == "shared"]
     return line_of(case, next(iter(shared or loads), None))
 
@@ -57,17 +65,52 @@ def lost_load(case: Case, lost: Key) -> Place | None:
     """Return the line that leaves out elements of an input: the last that reads it, or that of the products if Q and K
     lack the same columns; None for other stages.
     """
-    kind, taps = _INPUTS.get(lost[0].upper()), case.taps
+    kind, taps = INPUTS.get(lost[0]), case.taps
     if kind is None or taps is None or case.kernel is None:
         return None
     q, k = (next((tap for (name, _), tap in taps.taps.items() if name == stage), None) for stage in "qk")
     if lost[0] in "qk" and q is not None and k is not None:
         lacking = [~np.asarray(tap.observed.any(axis=(0, 1, 2))) for tap in (q, k)]
         if lacking[0].any() and np.array_equal(lacking[0], lacking[1]):
-            used = taps.site(q, first_index(q.observed))
-            return own_place(used.place, case.kernel) if used is not None else None
-    loads = list(acts(case, "load", kind))
-    return line_of(case, loads[-1]) if loads else None
+            site = taps.site(q, first_index(q.observed))
+            return own_place(site.place, case.kernel) if site is not None else None
+    block = taps.algorithm.block_n
+    needed = np.zeros(taps.fetches[lost[0]].shape, bool)
+    needed[:, :, slice(None) if lost[1] is None else slice(lost[1] * block, (lost[1] + 1) * block)] = True
+    kept = _loads(taps, lost[0], used(taps, lost[0])) or [act.event for act in acts(case, "load", kind)]
+    last = own_place(max(kept, key=lambda event: event.ptx_line).place, case.kernel) if kept else None
+    return dropped_after(case, lost[0], needed) or last
+
+
+def used(taps: Taps, stage: str) -> Bools:
+    """Return (b, h, rows, d): the elements of Q, K or V that were multiplied."""
+    found = np.zeros(taps.fetches[stage].shape, bool)
+    for (name, tile), tap in taps.taps.items():
+        if name == stage:
+            start = (tile or 0) * taps.algorithm.block_n
+            found[:, :, start : start + tap.observed.shape[2]] = tap.observed
+    return found
+
+
+def dropped_after(case: Case, stage: str, needed: Bools) -> Place | None:
+    """Return the line that loads elements which are then multiplied by nothing; None if no line does. If all lines that
+    load them come after the loads of the products, the last of these: the load for the products is missing.
+    """
+    taps = case.taps
+    if taps is None or case.kernel is None:
+        return None
+    in_use = used(taps, stage)
+    lost, kept = (_loads(taps, stage, which) for which in (needed & ~in_use, in_use))
+    if lost and kept and min(event.ptx_line for event in lost) > max(event.ptx_line for event in kept):
+        lost = [max(kept, key=lambda event: event.ptx_line)]
+    lines = Counter(own_place(event.place, case.kernel) for event in lost)
+    return lines.most_common(1)[0][0] if lines else None
+
+
+def _loads(taps: Taps, stage: str, which: Bools) -> list[Event]:
+    """Return who first loaded these elements from shared memory, or from global memory if all are read there."""
+    loads = taps.reads[stage] if taps.reads[stage].any() else taps.fetches[stage]
+    return [taps.events[at] for at in np.unique(loads[which & (loads != 0)])]
 
 
 def layout_of(load: Place | None, layout: str) -> Place | None:
@@ -111,6 +154,31 @@ def loop_over_keys(case: Case) -> Place | None:
     load = outermost(first_line(case, "load", Kind.K))
     loops = statements_of(load.file).loops(load.line) if load is not None else ()
     return replace(load, line=loops[0], column=0) if load is not None and loops else None
+
+
+def bound_of_loop(loop: Place | None, *, last: bool) -> Place | None:
+    """Return the line that defines the last or the first value of a loop, if the loop has only its name; else the loop.
+
+    A loop that says no more than `key = begin; key < end` has nothing in it that can be wrong.
+    """
+    text = statements_of(loop.file) if loop is not None else None
+    head = _PLAIN_LOOP.search(text.code(loop.line)) if loop is not None and text is not None else None
+    if loop is None or text is None or head is None:
+        return loop
+    defined = re.compile(rf"(?<![\w.]){head['end' if last else 'begin']}\s*=(?!=)")
+    above = (number for number in range(loop.line - 1, 0, -1) if defined.search(text.code(number)))
+    return replace(loop, line=next(above, loop.line), column=0)
+
+
+def dead_mask(scores: Place | None) -> Place | None:
+    """Return the next line after that of the scores that chooses -inf, which the compiler removed; else their line."""
+    kernel = outermost(scores)
+    if kernel is not None:
+        text = statements_of(kernel.file)
+        for number in range(kernel.line + 1, kernel.line + _BELOW):
+            if _CHOOSES_INF.search(text.code(number)):
+                return Place(kernel.file, number)
+    return scores
 
 
 def stores_to(file: str, array: str) -> list[int]:

@@ -13,7 +13,7 @@ from weft.diagnose.tags import Kind
 from weft.diagnose.taps import Taps
 
 from .evidence import best, has_fact, may_be, output_of, rank_of
-from .lines import acts, line_of, load_of, loop_over_keys
+from .lines import acts, bound_of_loop, line_of, load_of, loop_over_keys, used
 
 MOST = 0.97
 """Share of an input's visible rows that a kernel must use for the input to count as read completely."""
@@ -30,7 +30,19 @@ def misread_input(case: Case) -> Signature | None:
         return None
     if has_fact(case, "inner_mismatch"):
         return _by_columns(case, case.taps)
+    if has_fact(case, "other_column"):
+        return _columns_of_v(case, case.taps)
     return _by_keys(case, case.taps) if has_fact(case, "key_mismatch") else None
+
+
+def _columns_of_v(case: Case, taps: Taps) -> Signature | None:
+    """By columns that are left out: if only the store of O were wrong, all columns of V would be in use."""
+    missing = _columns_left_out(taps, "v")
+    if not missing.size:
+        return None
+    message = f"column {ranges(map(int, missing))} of V is never used, and others are in the wrong column of O"
+    cure = "check the column index of V: column d of V belongs to column d of O"
+    return Signature("misread_input", message, cure, 0.96, place=load_of(case, "V"), stage="v")
 
 
 def _by_columns(case: Case, taps: Taps) -> Signature | None:
@@ -49,7 +61,7 @@ def _by_columns(case: Case, taps: Taps) -> Signature | None:
 def _by_keys(case: Case, taps: Taps) -> Signature | None:
     assert case.attention is not None
     needed = int(case.attention.mask.any(axis=0).sum())
-    seen = {stage: int(_used(taps, stage).any(axis=(0, 1, 3)).sum()) for stage in ("k", "v")}
+    seen = {stage: int(used(taps, stage).any(axis=(0, 1, 3)).sum()) for stage in ("k", "v")}
     faulty = [stage for stage, count in seen.items() if count < MOST * needed]
     if len(faulty) != 1:
         return None
@@ -66,15 +78,15 @@ def keys_skipped(case: Case) -> Signature | None:
     if taps is None or problem is None or not has_fact(case, "missing_keys") or has_fact(case, "unexplained"):
         return None
     wanted = problem.mask.any(axis=0)
-    used = np.zeros(wanted.shape, bool)
-    seen = _used(taps, "k").any(axis=(0, 1, 3))
-    used[: seen.size] = seen
-    left_out = np.flatnonzero(wanted & ~used)
-    if not left_out.size or not (used & wanted).any():
+    seen = used(taps, "k").any(axis=(0, 1, 3))
+    loaded = np.asarray(taps.fetches["k"].any(axis=(0, 1, 3)))
+    left_out = np.flatnonzero(wanted & ~seen & ~loaded)
+    if not left_out.size or not (seen & wanted).any():
         return None
     message = f"keys {ranges(map(int, left_out))} are never loaded: {left_out.size} of {int(wanted.sum())} visible keys"
     cure = "start the loop over keys at the first key, step by one tile, and end after the last key"
-    return Signature("keys_skipped", message, cure, 0.9, place=loop_over_keys(case), stage="k")
+    place = bound_of_loop(loop_over_keys(case), last=bool(left_out[-1] == np.flatnonzero(wanted)[-1]))
+    return Signature("keys_skipped", message, cure, 0.9, place=place, stage="k")
 
 
 def cut_to_integer(case: Case) -> Signature | None:
@@ -96,21 +108,8 @@ def cut_to_integer(case: Case) -> Signature | None:
 
 def _columns_left_out(taps: Taps, stage: str) -> Array:
     """Return the columns that no used row uses."""
-    used = _used(taps, stage)
-    return np.flatnonzero(~used.any(axis=(0, 1, 2))) if used.any() else np.empty(0, np.int64)
-
-
-def _used(taps: Taps, stage: str) -> Array:
-    """Return (b, h, rows, d): the elements that were seen in use. Tiles without any seen element have no tap."""
-    parts = [(tile or 0, tap.observed) for (name, tile), tap in taps.taps.items() if name == stage]
-    if not parts:
-        return np.zeros((1, 1, 1, 1), bool)
-    last, block = max(tile for tile, _ in parts), taps.algorithm.block_n
-    b, h, rows, d = next(part.shape for tile, part in parts if tile == last)
-    used = np.zeros((b, h, last * block + rows, d), bool)
-    for tile, part in parts:
-        used[:, :, tile * block : tile * block + part.shape[2]] = part
-    return used
+    found = used(taps, stage)
+    return np.flatnonzero(~found.any(axis=(0, 1, 2))) if found.any() else np.empty(0, np.int64)
 
 
 def misread_codes(case: Case) -> Signature | None:

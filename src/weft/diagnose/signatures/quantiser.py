@@ -7,10 +7,14 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.attention.quantise import E4M3_MAX, SimFp8
+from weft.core.records import Place
+from weft.diagnose.origins import factor_line
 from weft.diagnose.records import Case, Signature
+from weft.diagnose.tags import INPUTS, Kind
 from weft.tasks.attention_problem import AttentionProblem
 
 from .evidence import Output, best, may_be, output_of, rank_of
+from .lines import acts
 
 TENSORS = "qkv"
 MANY = 64
@@ -127,7 +131,14 @@ def wrong_scale(case: Case) -> Signature | None:
         f"O matches {', '.join(mistake.factors).upper()} decoded with {mistake.words}: an extra factor of "
         f"{sizes.min():.4g}" + (f" to {sizes.max():.4g}" if np.ptp(sizes) > 1e-6 else "")
     )
-    return Signature(mistake.name, message, mistake.cure, rank_of(found[0]), 1 - found[0])
+    place = next(filter(None, (_scale_line(case, name) for name in mistake.factors)), None)
+    return Signature(mistake.name, message, mistake.cure, rank_of(found[0]), 1 - found[0], place=place)
+
+
+def _scale_line(case: Case, tensor: str) -> Place | None:
+    """Return where the factor of a tensor's elements is computed."""
+    products = acts(case, "multiply", Kind.CONST, INPUTS[tensor])
+    return next(filter(None, (factor_line(case, act) for act in products)), None)
 
 
 def _decoded_so(out: Output, mistake: _Misread) -> Array:
