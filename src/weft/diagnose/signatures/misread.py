@@ -36,9 +36,11 @@ def misread_input(case: Case) -> Signature | None:
 
 
 def _columns_of_v(case: Case, taps: Taps) -> Signature | None:
-    """By columns that are left out: if only the store of O were wrong, all columns of V would be in use."""
+    """By columns that arrive in shared memory and are not read. Of columns that do not arrive the store of O may be the
+    cause: what is not stored is not computed.
+    """
     missing = _columns_left_out(taps, "v")
-    if not missing.size:
+    if not missing.size or not np.asarray(taps.fetches["v"].any(axis=(0, 1, 2)))[missing].all():
         return None
     message = f"column {ranges(map(int, missing))} of V is never used, and others are in the wrong column of O"
     cure = "check the column index of V: column d of V belongs to column d of O"

@@ -32,9 +32,11 @@ def wrong_operand(case: Case) -> Signature | None:
     """Two kinds of values are multiplied that no forward pass multiplies: one is read from the wrong array."""
     if case.verdict.passed or (case.attention is None and case.recipe is None):
         return None
+    seen = case.taps.observed if case.taps is not None else ()
     for act in acts(case, "multiply"):
         words, stage, cure = NEVER_MULTIPLIED.get((act.kinds[0], act.kinds[-1]), ("", "", ""))
-        if words:
+        # A kernel that computes the norm of a row multiplies it with itself, and then uses it as usual.
+        if words and not (act.kinds[0] == act.kinds[-1] and ("p" if stage == "p" else "products") in seen):
             cure = f"{cure}: check the pointer of this load"
             return Signature("wrong_operand", words, cure, 0.95, place=line_of(case, act), stage=stage)
     return None
@@ -88,7 +90,7 @@ def never_read(case: Case) -> Signature | None:
     first, taps, kernel = case.divergence, case.taps, case.kernel
     if first is None or taps is None or kernel is None or case.attention is None or first.stage not in ("u", "o"):
         return None
-    if taps.fetches["v"].any() or not taps.fetches["k"].any():
+    if taps.fetches["v"].any() or taps.reads["v"].any() or not taps.fetches["k"].any():
         return None
     lines = _reads_of_v(kernel.path)
     if not lines or not any(stage == "l" for stage, _ in taps.taps):
