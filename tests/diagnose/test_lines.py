@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.records import Place
-from weft.diagnose.signatures.lines import below, layout_of, outermost
+from weft.diagnose.signatures.lines import below, bound_of_loop, dead_mask, layout_of, outermost
 
 SOURCE = """// weft: launch k(q)
 // weft:        grid(1) block(32)
@@ -41,3 +41,28 @@ def test_a_directive_may_span_several_lines(file: str) -> None:
 def test_the_outermost_line_is_the_call_in_the_kernel(file: str) -> None:
     inner = Place(file, 2, inlined_at=Place(file, 4, inlined_at=Place(file, 7)))
     assert outermost(inner) == Place(file, 7) and outermost(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("s = q * k;\nx = 1;\ns = true ? s : -INFINITY;", 3),
+        ("s = seen ? q * k : 0.0f;\nx = 1;\ns = late ? s : -INFINITY;", 1),  # the line of the scores is a mask itself
+        ("s = q * k\ns = tl.where(True, s, -float('inf'))", 1),  # no such text: the line of the scores
+    ],
+)
+def test_a_mask_that_the_compiler_removed_is_found_in_the_text(text: str, line: int, tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(text)
+    assert dead_mask(Place(str(path), 1)) == Place(str(path), line)
+
+
+def test_bounds_that_are_only_names_are_defined_above(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "int begin = 2;\nint end = n - 1;\nfor (int i = begin; i < end; ++i) {\nfor (int i = 0; i < n; ++i) {\n"
+    )
+    loop = Place(str(path), 3)
+    assert bound_of_loop(loop, last=True) == Place(str(path), 2)
+    assert bound_of_loop(loop, last=False) == Place(str(path), 1)
+    assert bound_of_loop(Place(str(path), 4), last=True) == Place(str(path), 4), "a loop with a number may be wrong"

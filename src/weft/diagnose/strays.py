@@ -42,9 +42,13 @@ def row_line(case: Case, race: Finding) -> Place | None:
     """Return the line that computes the row of an element which two threads store; None if undecided.
 
     Two threads of a CTA get the same row from their places in the CTA, two CTAs from their places in the grid. Where
-    each thread stores the row that it has loaded of Q, both come from one line; otherwise the store has another one.
+    each thread stores the row that it has loaded of Q, both come from one line; otherwise the store itself is wrong.
+    Lanes of one warp that store one element have a wrong column.
     """
     taps = case.taps
+    moved = taps is not None and any(fact.code == "other_row" for fact in taps.facts)
+    if moved or (race.other_cta is None and race.warp == race.other_warp):
+        return None
     for function in case.functions if case.kernel is not None and taps is not None else ():
         assert case.kernel is not None and taps is not None
         accesses = _Accesses(function, case.kernel)
@@ -52,16 +56,15 @@ def row_line(case: Case, race: Finding) -> Place | None:
         if access is None or own_place(access.place, case.kernel) != own_place(race.place, case.kernel):
             continue
         loads = {taps.events[at].ptx_line for at in np.unique(taps.fetches["q"]).tolist()}
-        moved = any(fact.code == "other_row" for fact in taps.facts)
         of_q = [ins for ins in accesses.body if ins.line in loads]
-        return accesses.row(access, of_q, moved=moved, apart=_apart(race))
+        return accesses.row(access, of_q, apart=_apart(race))
     return None
 
 
 def row_of_access(case: Case, access: Event) -> Place | None:
     """Return the line that computes the row of an access, from the places of the thread in the CTA and in the grid."""
     found = _access_of(case, access)
-    return found[0].row(found[1], [found[1]], moved=False, apart=frozenset()) if found is not None else None
+    return found[0].row(found[1], [found[1]], apart=frozenset()) if found is not None else None
 
 
 def index_of_load(case: Case, load: Event) -> Place | None:
@@ -140,16 +143,16 @@ class _Accesses:
         own = (ins for ins in self._depends_on(access) if self._specials(ins) - _OF_THE_CTA)
         return next(filter(None, map(self._line, own)), None)
 
-    def row(self, store: Instruction, of_q: Sequence[Instruction], *, moved: bool, apart: Set[str]) -> Place | None:
+    def row(self, store: Instruction, of_q: Sequence[Instruction], *, apart: Set[str]) -> Place | None:
         """Return the line that first computes the place in the grid of CTAs that are `apart`, or that of a thread in
-        the grid if none are. If rows are not `moved`, loads of Q depend on it too; if they are, none does.
+        the grid if none are; loads of Q depend on it too.
         """
         shared = {self._line(ins) for load in of_q for ins in self._depends_on(load)}
         for ins in reversed(self._depends_on(store)):
             specials = self._specials(ins)
             of_threads = not specials <= _OF_THE_CTA and any(name.startswith("%ctaid") for name in specials)
             wanted = bool(specials & apart) and specials <= _OF_THE_CTA if apart else of_threads
-            if wanted and (self._line(ins) in shared) != moved:
+            if wanted and self._line(ins) in shared:
                 return self._line(ins)
         return None
 

@@ -22,6 +22,7 @@ from .evidence import Bools
 
 _BELOW = 16
 """Lines after that of the scores in which a mask is looked for."""
+_CHOOSES = re.compile(r"\?|\bwhere\(")
 _CHOOSES_INF = re.compile(r"[?,].*-\s*(?:CUDART_INF_F|INFINITY|float\(\"inf\"\))")
 _PLAIN_LOOP = re.compile(r"for\s*\(.*=\s*(?P<begin>[a-z]\w*)\s*;\s*\w+\s*<\s*(?P<end>[a-z]\w*)\s*;")
 """Both bounds are variables."""
@@ -171,10 +172,13 @@ def bound_of_loop(loop: Place | None, *, last: bool) -> Place | None:
 
 
 def dead_mask(scores: Place | None) -> Place | None:
-    """Return the next line after that of the scores that chooses -inf, which the compiler removed; else their line."""
+    """Return the next line after that of the scores that chooses -inf, which the compiler removed; else their line.
+
+    A line of the scores that chooses something itself is the mask.
+    """
     kernel = outermost(scores)
-    if kernel is not None:
-        text = statements_of(kernel.file)
+    text = statements_of(kernel.file) if kernel is not None else None
+    if kernel is not None and text is not None and not _CHOOSES.search(text.code(kernel.line)):
         for number in range(kernel.line + 1, kernel.line + _BELOW):
             if _CHOOSES_INF.search(text.code(number)):
                 return Place(kernel.file, number)
