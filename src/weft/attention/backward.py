@@ -93,7 +93,13 @@ class BackwardCall:
 
     def of_scores(self, ds: Array, q: Array, k: Array) -> tuple[Array, Array]:
         """Return dQ and dK from the gradient of the scaled scores."""
-        return ds @ k * self.factor, self.per_key_head(ds.swapaxes(2, 3) @ q * self.factor)
+        return self._to_q(ds, k), self._to_k(ds, q)
+
+    def _to_q(self, ds: Array, k: Array) -> Array:
+        return ds @ k * self.factor
+
+    def _to_k(self, ds: Array, q: Array) -> Array:
+        return self.per_key_head(ds.swapaxes(2, 3) @ q * self.factor)
 
     def short(self, exact: Backward, dtype: str) -> dict[str, Array]:
         """Return the gradients from P and dS rounded to a type, as tensor cores compute them, not yet rounded."""
@@ -137,8 +143,8 @@ class BackwardCall:
     def _added(self, p: Array, ds_of_q: Array, ds_of_k: Array) -> dict[str, Array]:
         """Return the sums over sizes of P and dS with those of their factors."""
         q, k, do = (np.abs(self.wide(name)) for name in ("q", "k", "do"))
-        (dq, _), (_, dk) = self.of_scores(ds_of_q, q, k), self.of_scores(ds_of_k, q, k)
-        return {"dq": dq, "dk": dk, "dv": self.per_key_head(p.swapaxes(2, 3) @ do)}
+        dv = self.per_key_head(p.swapaxes(2, 3) @ do)
+        return {"dq": self._to_q(ds_of_q, k), "dk": self._to_k(ds_of_k, q), "dv": dv}
 
     def stage_errors(self, exact: Backward, dtype: str) -> dict[str, Array]:
         """Return how far each element of the stages before the gradients may be off by sums in float32."""

@@ -1,5 +1,6 @@
 """What was done to followed values, line by line: loads, stores, products, sums over several rows or keys."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,13 +86,10 @@ class Acts:
             return
         moved = self.nodes.tags[np.unique(ids[w.mask])]
         if what == "load" and among(moved["kind"], *INPUTS.values()).any():
-            at = places(w, target, ids.shape[1])
-            (self.reads if at and at[0].storage.name == "shared" else self.fetches).add(w, ins, moved)
-        kinds = np.unique(moved["kind"])
-        for kind in map(Kind, kinds[kinds != Kind.CONST].tolist()):
-            if (key := (what, kind, self.nodes.launch, ins.line)) not in self.found:
-                found = [place.storage.name for place in places(w, target, ids.shape[1])]
-                self.found[key] = Act(what, (kind,), self._event(w, ins), space=found[0] if found else target.space)
+            shared = _space(w, target, ids) == "shared"
+            (self.reads if shared else self.fetches).add(w, ins, moved)
+        for key, kind in self._new(what, moved["kind"], ins):
+            self.found[key] = Act(what, (kind,), self._event(w, ins), space=_space(w, target, ids))
 
     def copied(self, w: RunningWarp, ins: Instruction, ids: Ids) -> None:
         """Record a copy from global to shared memory."""
@@ -109,16 +107,13 @@ class Acts:
     def cut(self, w: RunningWarp, ins: Instruction, ids: Ids, values: Numbers) -> None:
         """Record a conversion to an integer of followed values that are not whole."""
         lost = w.mask & (ids != 0) & np.isfinite(values) & (values != np.trunc(values))
-        for kind in map(Kind, np.unique(self.nodes.tags["kind"][ids[lost]]).tolist()):
-            if (key := ("cut", kind, self.nodes.launch, ins.line)) not in self.found:
-                self.found[key] = Act("cut", (kind,), self._event(w, ins))
+        for key, kind in self._new("cut", self.nodes.tags["kind"][ids[lost]], ins):
+            self.found[key] = Act("cut", (kind,), self._event(w, ins))
 
     def exchanged(self, w: RunningWarp, ins: Instruction, ids: Ids) -> None:
         """Record that lanes of a warp exchange followed values."""
-        kinds = np.unique(self.nodes.tags["kind"][ids[w.mask]])
-        for kind in map(Kind, kinds[kinds != Kind.CONST].tolist()):
-            if (key := ("exchange", kind, self.nodes.launch, ins.line)) not in self.found:
-                self.found[key] = Act("exchange", (kind,), self._event(w, ins))
+        for key, kind in self._new("exchange", self.nodes.tags["kind"][ids[w.mask]], ins):
+            self.found[key] = Act("exchange", (kind,), self._event(w, ins))
 
     def masked(self, event: int) -> None:
         """Record a selection between a score and another value."""
@@ -158,6 +153,12 @@ class Acts:
         if np.isnan(values).any() and (key := ("nan", self.nodes.launch, ins.line)) not in self.found:
             self.found[key] = Act("nan", (), self._event(w, ins))
 
+    def _new(self, what: str, kinds: Ids, ins: Instruction) -> Iterator[tuple[tuple[Any, ...], Kind]]:
+        """Yield the kinds that this instruction has not done this to yet, with their keys."""
+        for kind in map(Kind, np.unique(kinds[kinds != Kind.CONST]).tolist()):
+            if (key := (what, kind, self.nodes.launch, ins.line)) not in self.found:
+                yield key, kind
+
     def _event(self, w: RunningWarp, ins: Instruction) -> Event:
         return Event(self.nodes.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place)
 
@@ -166,3 +167,9 @@ class Acts:
         key = what, kinds, event.launch, event.ptx_line
         if key not in self.found:
             self.found[key] = Act(what, kinds, event, factor=factor)
+
+
+def _space(w: RunningWarp, target: Target, ids: Ids) -> str:
+    """Return the state space of an access, that of its address where that is generic."""
+    found = places(w, target, ids.shape[1])
+    return found[0].storage.name if found else target.space

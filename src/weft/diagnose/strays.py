@@ -30,7 +30,7 @@ def base_line(case: Case, wrong: Event, right: Set[int], *, heads: bool) -> Plac
     An offset by whole heads is wrong where it is computed first, any other where it is added. Lines on which loads with
     `right` offsets (PTX lines) depend are not to blame.
     """
-    found = _access_of(case, wrong)
+    found = _access_at(case, wrong.ptx_line, wrong.place)
     if found is None:
         return None
     accesses, access = found
@@ -49,52 +49,47 @@ def row_line(case: Case, race: Finding) -> Place | None:
     moved = taps is not None and any(fact.code == "other_row" for fact in taps.facts)
     if moved or (race.other_cta is None and race.warp == race.other_warp):
         return None
-    for function in case.functions if case.kernel is not None and taps is not None else ():
-        assert case.kernel is not None and taps is not None
-        accesses = _Accesses(function, case.kernel)
-        access = accesses.sources.by_line.get(race.ptx_line)
-        if access is None or own_place(access.place, case.kernel) != own_place(race.place, case.kernel):
-            continue
-        loads = {taps.events[at].ptx_line for at in np.unique(taps.fetches["q"]).tolist()}
-        of_q = [ins for ins in accesses.body if ins.line in loads]
-        return accesses.row(access, of_q, apart=_apart(race))
-    return None
+    found = _access_at(case, race.ptx_line, race.place)
+    if taps is None or found is None:
+        return None
+    accesses, access = found
+    loads = {taps.events[at].ptx_line for at in np.unique(taps.fetches["q"]).tolist()}
+    return accesses.row(access, [ins for ins in accesses.body if ins.line in loads], apart=_apart(race))
 
 
 def row_of_access(case: Case, access: Event) -> Place | None:
     """Return the line that computes the row of an access, from the places of the thread in the CTA and in the grid."""
-    found = _access_of(case, access)
+    found = _access_at(case, access.ptx_line, access.place)
     return found[0].row(found[1], [found[1]], apart=frozenset()) if found is not None else None
 
 
 def index_of_load(case: Case, load: Event) -> Place | None:
     """Return the nearest line that computes an index of a load from the place of the thread in the CTA."""
-    found = _access_of(case, load)
+    found = _access_at(case, load.ptx_line, load.place)
     return found[0].of_the_thread(found[1]) if found is not None else None
 
 
-def _access_of(case: Case, event: Event) -> tuple["_Accesses", Instruction] | None:
+def _access_at(case: Case, ptx_line: int, place: Place | None) -> tuple["_Accesses", Instruction] | None:
+    """Return the instruction there, with the accesses of its kernel: several kernels may have the line of the PTX."""
     for function in case.functions if case.kernel is not None else ():
         assert case.kernel is not None
-        accesses = _Accesses(function, case.kernel)
-        access = accesses.sources.by_line.get(event.ptx_line)
-        if access is not None and (access.opcode, access.place) == (event.opcode, event.place):
-            return accesses, access
+        access = next((ins for ins in body(function) if ins.line == ptx_line and _is_access(ins)), None)
+        if access is not None and own_place(access.place, case.kernel) == own_place(place, case.kernel):
+            return _Accesses(function, case.kernel), access
     return None
 
 
 def index_lines(case: Case, causes: Sequence[Finding]) -> tuple[Place, ...]:
     """Return the faulty lines of the first cause, if it is a stray access, nearest first; none if undecided."""
-    if case.kernel is None or not causes or causes[0].code not in STRAY:
+    if not causes or causes[0].code not in STRAY:
         return ()
+    found = _access_at(case, causes[0].ptx_line, causes[0].place)
+    if found is None:
+        return ()
+    (accesses, first), cta = found, causes[0].cta
     lines = {finding.ptx_line for finding in case.findings if finding.code in STRAY}
-    for function in case.functions:
-        first = next((ins for ins in body(function) if ins.line == causes[0].ptx_line and _is_access(ins)), None)
-        if first is not None and own_place(first.place, case.kernel) == own_place(causes[0].place, case.kernel):
-            accesses, cta = _Accesses(function, case.kernel), causes[0].cta
-            strays_for_all = first.line not in _executed(case, cta)
-            return tuple(accesses.to_blame(first, lines, _executed(case), cta if strays_for_all else None))
-    return ()
+    strays_for_all = first.line not in _executed(case, cta)
+    return tuple(accesses.to_blame(first, lines, _executed(case), cta if strays_for_all else None))
 
 
 class _Accesses:

@@ -16,7 +16,7 @@ from weft.diagnose.nodes import Event
 from weft.diagnose.records import Case
 from weft.diagnose.spelling import own_place
 from weft.diagnose.tags import INPUTS, Kind
-from weft.diagnose.taps import Key, Taps
+from weft.diagnose.taps import Key, StageTap, Taps
 
 from .evidence import Bools
 
@@ -73,14 +73,19 @@ def lost_load(case: Case, lost: Key) -> Place | None:
     if lost[0] in "qk" and q is not None and k is not None:
         lacking = [~np.asarray(tap.observed.any(axis=(0, 1, 2))) for tap in (q, k)]
         if lacking[0].any() and np.array_equal(lacking[0], lacking[1]):
-            site = taps.site(q, first_index(q.observed))
-            return own_place(site.place, case.kernel) if site is not None else None
+            return use_of(case, q)
     block = taps.algorithm.block_n
     needed = np.zeros(taps.fetches[lost[0]].shape, bool)
     needed[:, :, slice(None) if lost[1] is None else slice(lost[1] * block, (lost[1] + 1) * block)] = True
     kept = _loads(taps, lost[0], used(taps, lost[0])) or [act.event for act in acts(case, "load", kind)]
     last = own_place(max(kept, key=lambda event: event.ptx_line).place, case.kernel) if kept else None
     return dropped_after(case, lost[0], needed) or last
+
+
+def use_of(case: Case, tap: StageTap) -> Place | None:
+    """Return the line that uses the first observed element of a stage; that stores it, for O."""
+    site = case.taps.site(tap, first_index(tap.observed)) if case.taps is not None else None
+    return own_place(site.place, case.kernel) if site is not None and case.kernel is not None else None
 
 
 def used(taps: Taps, stage: str) -> Bools:

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.attention.dtypes import Array
-from weft.core.records import Place
-from weft.diagnose.divergence import first_index
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
-from weft.diagnose.spelling import own_place
 from weft.diagnose.tags import Kind
 
 from .evidence import EXPLAINED, Output, best, has_splits, may_be, output_of, rank_of, remaining
-from .lines import first_line
+from .lines import first_line, use_of
 
 TILES = (1, 16, 32, 64, 128)
 RESCALE = "multiply every column of U, and l, by exp(m_old - m_new) before the tile's P·V is added"
@@ -80,17 +77,9 @@ def slipped(case: Case) -> Signature | None:
     message = f"O matches an online softmax in which {slip.words}, with {count} KV tiles of {tile} keys"
     # Where splits are merged, the same numbers are a wrong merge.
     rank = round(rank_of(explained[0]) - 0.02 * has_splits(case), 3)
-    place = _store_of_o(case) if not slip.divide else None
+    stored = case.taps.at("o") if case.taps is not None and not slip.divide else None
+    place = use_of(case, stored) if stored is not None else None
     return Signature(slip.name, message, slip.cure, rank, 1 - explained[0], place=place)
-
-
-def _store_of_o(case: Case) -> Place | None:
-    """Return the line that stores O."""
-    tap = case.taps.at("o") if case.taps is not None else None
-    if tap is None or case.taps is None or case.kernel is None:
-        return None
-    site = case.taps.site(tap, first_index(tap.observed))
-    return own_place(site.place, case.kernel) if site is not None else None
 
 
 def _tiles(case: Case, out: Output) -> Iterator[int]:
