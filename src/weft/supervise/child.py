@@ -16,11 +16,12 @@ from typing import Any, NoReturn
 from weft.core import knobs
 from weft.core.errors import WeftError
 from weft.core.status import Status
-from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
+from weft.interop.open_kernel import load
 from weft.judge.runs import status_of
 from weft.kernels.ladder import RUNGS
 from weft.probes.tools import watch_for
+from weft.profile.site_probe import SiteProbe
 from weft.toolchain import cuda_headers, nvrtc
 from weft.toolchain.sass import use_disassembler
 from weft.vm.launch import PLAIN
@@ -31,19 +32,22 @@ from .isolation import Isolation, Room, confine, limit, room_for
 from .records import Limits
 from .work import Work
 
-WARM_UP = ("wmma", "pipelined")
+WARM_UP = ("scalar", "fa1", "wmma", "pipelined")
+"""Rungs that use most functions of the runtime. What a child still has to load or to compile, every child repeats."""
+SIZES = {"SQ": 32, "SKV": 32}
 
 
 def preload(scratch: Path) -> Room:
-    """In the zygote: load NVRTC and run two kernels of Weft, so that code they share with candidates is compiled.
+    """In the zygote: load NVRTC, run and profile kernels of Weft, so that code they share with candidates is loaded.
 
     Their inputs are generated and nothing is judged: no expected value is in this process or in those forked from it.
     Return the paths that children need.
     """
     for name in WARM_UP:
         kernel = load(RUNGS[name].path)
-        for watch in (PLAIN, watch_for(("all",))):
-            kernel.run(VirtualGPU(threads=1), sizes={"SQ": 32, "SKV": 32}, watch=watch)
+        counting = SiteProbe(kernel.compile(sizes=SIZES).ptx.count("\n") + 1)
+        for watch in (PLAIN, watch_for(("all",)), counting):
+            kernel.run(VirtualGPU(threads=1), sizes=SIZES, watch=watch)
     nvrtc.version()
     cuda_headers.fingerprint()
     # From the user's cache only compiled objects, which contain no text: a candidate must not read other sources.
