@@ -25,6 +25,7 @@ from weft.profile.site_probe import SiteProbe
 from weft.toolchain import cuda_headers, nvrtc
 from weft.toolchain.sass import use_disassembler
 from weft.vm.launch import PLAIN
+from weft.vm.runtime.library import load_for_all
 
 from .disassembler import ask_disassembler, disassemblers, run_disassembler
 from .frames import BrokenFrame, Closed, Frame, receive, send
@@ -35,6 +36,17 @@ from .work import Work
 WARM_UP = ("scalar", "fa1", "wmma", "pipelined")
 """Rungs that use most functions of the runtime. What a child still has to load or to compile, every child repeats."""
 SIZES = {"SQ": 32, "SKV": 32}
+COMMON = (
+    *(
+        f"{act}.{space}.{size}"
+        for act in ("ld", "st")
+        for space in ("global", "shared")
+        for size in ("b16.v1", "b32.v1")
+    ),
+    "ldu.global.b32.v1",
+    "mma.m16n8k16.f32.f16.f16.f32.hardware.sm_89.x4",
+)
+"""Functions of the runtime that these rungs lack and many candidates need."""
 
 
 def preload(scratch: Path) -> Room:
@@ -48,6 +60,7 @@ def preload(scratch: Path) -> Room:
         counting = SiteProbe(kernel.compile(sizes=SIZES).ptx.count("\n") + 1)
         for watch in (PLAIN, watch_for(("all",)), counting):
             kernel.run(VirtualGPU(threads=1), sizes=SIZES, watch=watch)
+    load_for_all(COMMON)
     nvrtc.version()
     cuda_headers.fingerprint()
     # From the user's cache only compiled objects, which contain no text: a candidate must not read other sources.

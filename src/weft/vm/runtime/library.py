@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from weft.core.errors import Unsupported
 
@@ -138,3 +138,10 @@ def library(watch: Instrumentation) -> Library:
     if watch.key not in _libraries:
         _libraries[watch.key] = Library(watch)
     return _libraries[watch.key]
+
+
+def load_for_all(names: Sequence[str]) -> None:
+    """Load functions into every library of this process."""
+    for each in list(_libraries.values()):
+        for name in names:
+            each.address(name)
