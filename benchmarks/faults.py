@@ -65,12 +65,22 @@ def summary(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def run(parts: Mapping[str, Part]) -> dict[str, Mapping[str, Any]]:
+    """Run the parts; the figures of each go to stderr as soon as they are known."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, part in parts.items():
+        print(f"{name}: running", file=sys.stderr, flush=True)
+        found[name] = part()
+        print(f"{name}: {json.dumps(dict(found[name]))}", file=sys.stderr, flush=True)
+    return found
+
+
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="A few of each, in a minute or two.")
     given = parser.parse_args()
-    found = summary({name: part() for name, part in (QUICK if given.quick else PARTS).items()})
+    found = summary(run(QUICK if given.quick else PARTS))
     print(json.dumps(found))
     return int(any(found[name] for name in NONE_OF))
 
