@@ -13,6 +13,8 @@ from weft.attention.layouts import arranged, pack, unpack
 from weft.attention.reference import Attended, attention, visible
 from weft.attention.regimes import make
 from weft.attention.shapes import Shape
+from weft.tasks.attention_inputs import draw_attention
+from weft.tasks.task import Workload
 
 SHAPE = Shape("t", 2, 4, 2, 21, 45, 16)
 POINTS = {
@@ -106,9 +108,37 @@ def test_layouts_convert_back_and_forth() -> None:
     assert (np.abs(cache[table[1, 1], 6:]) == 1024).all(), "slots behind the last key hold garbage"
 
 
+def test_pages_of_codes_have_scales_that_sequences_share() -> None:
+    shape = Shape("t", 5, 4, 2, 3, 37, 8)
+    contract = Contract(layout="paged", coded=("k", "v"))
+    problem = draw_attention(contract, Workload(shape, "f16", "none", "unit_normal", 1, "e4m3"))
+    arrays, (_, lengths) = problem.arrays, contract.lengths(shape) or ((), ())
+    assert tuple(arrays) == ("q", "k_cache_code", "v_cache_code", "block_table", "seq_lens", "k_scale", "v_scale")
+    numbers = dict(zip("qkv", make("unit_normal", shape, "f16", 1), strict=True))
+    assert np.array_equal(arrays["q"], numbers["q"]) and arrays["q"].dtype == np.float16
+    for name, judged in (("k", problem.k), ("v", problem.v)):
+        scale, cache = arrays[f"{name}_scale"], torch.from_numpy(arrays[f"{name}_cache_code"])
+        read = [numbers[name][b, :, :n].astype(np.float64) for b, n in enumerate(lengths)]
+        largest = np.max([np.abs(x).max(axis=(1, 2), initial=0) for x in read], axis=0)
+        np.testing.assert_allclose(scale, largest / 448, rtol=2.0**-23)
+        values = cache.view(torch.float8_e4m3fn).to(torch.float64).numpy() * scale[:, None]  # (page, slot, hkv, d)
+        for b, n in enumerate(lengths):
+            for key in range(n):
+                row = values[arrays["block_table"][b, key // 16], key % 16]
+                np.testing.assert_allclose(row, judged[b, :, key], rtol=2.0**-23)
+                assert (np.abs(row - numbers[name][b, :, key]) <= np.abs(row) / 15 + scale[:, None] * 2.0**-10).all()
+            assert not judged[b, :, n:].any()
+        behind = values[arrays["block_table"][1, lengths[1] // 16], lengths[1] % 16 :]
+        assert np.isnan(behind).any() and np.isfinite(behind).any(), "slots behind the last key hold any byte"
+
+
 @pytest.mark.parametrize(
-    "options", [{"dropout": 0.1}, {"layout": "ragged"}, {"left": -1}, {"soft_cap": -2.0}, {"coded": ("p",)}]
-)
+    "options",
+    [
+        {"dropout": 0.1}, {"layout": "ragged"}, {"left": -1}, {"soft_cap": -2.0}, {"coded": ("p",)},
+        {"layout": "paged", "coded": ("q", "k", "v")}, {"layout": "varlen", "coded": ("v",)},
+    ],
+)  # fmt: skip
 def test_what_the_contract_does_not_define_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(ContractError):
         contract = Contract(**options)

@@ -133,6 +133,17 @@ def test_given_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "needs all of" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("rung", "task"), [("paged_decode", ""), ("paged_decode_fp8", ""), ("pipelined", "sliding_window")]
+)
+def test_given_arrays_are_for_dense_attention(
+    rung: str, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "q.npy", np.zeros((1, 1, 1, 16), np.float16))
+    assert main(["diagnose", rung, *(("--task", task) if task else ()), "--input", f"q={tmp_path}/q.npy"]) == 2
+    assert f"not for task {task or rung}: leave it out, and name a workload" in capsys.readouterr().err
+
+
 def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["diagnose", "no_such_kernel.cu"]) == 2
     assert "neither a file nor a rung" in capsys.readouterr().err

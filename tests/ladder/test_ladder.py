@@ -13,13 +13,15 @@ from weft.kernels.ladder import ELEMENTS, ENCODINGS, FOLDER, MASKS
 
 README = Path(__file__).parents[2] / "README.md"
 
+TABLE = ("block_table", "seq_lens")
 ARRAYS = {
     "sdpa": ["q", "k", "v", "o", "lse"],
     "quantised_sdpa": ["q", "k", "v", "o", "lse"],
     "fp8_sdpa": ["q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale", "o", "lse"],
     "qk_dot": ["q_code", "k_code", "q_scale", "k_scale", "s"],
     "sdpa_varlen": ["q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "o", "lse"],
-    "paged_decode": ["q", "k_cache", "v_cache", "block_table", "seq_lens", "o", "lse"],
+    "paged_decode": ["q", "k_cache", "v_cache", *TABLE, "o", "lse"],
+    "paged_decode_fp8": ["q", "k_cache_code", "v_cache_code", *TABLE, "k_scale", "v_scale", "o", "lse"],
     "sdpa_backward": ["q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"],
 }
 
@@ -41,7 +43,8 @@ def test_every_file_has_a_row() -> None:
 def test_arguments_follow_the_task(rung: Rung) -> None:
     kernel = weft.load(rung.path)
     assert sorted(line.name for line in kernel.arrays) == sorted(ARRAYS[rung.task])
-    lengths = {"sdpa_varlen": {"ENDS", "TOTAL_Q", "TOTAL_K"}, "paged_decode": {"B", "SQ", "PAGES", "ENTRIES"}}
+    pages = {"B", "SQ", "PAGES", "ENTRIES"}
+    lengths = {"sdpa_varlen": {"ENDS", "TOTAL_Q", "TOTAL_K"}, "paged_decode": pages, "paged_decode_fp8": pages}
     assert set(kernel.sizes) == {"HQ", "HKV", "D"} | lengths.get(rung.task, {"B", "SQ", "SKV"})
 
 
@@ -54,19 +57,20 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
         assert MASKS[int(found.pop("CAUSAL"))] == "none"
     if "sliding_window" in rung.also:
         assert found.pop("WINDOW_LEFT") == found.pop("WINDOW_RIGHT") == "-1"
-    if rung.encodings:
+    if len(rung.encodings) > 1:
         assert ENCODINGS[int(found.pop("ENCODING"))] == rung.encodings[0]
     if len(rung.outputs) > 1:
         assert found.pop("ELEMENT") == ELEMENTS[rung.outputs[0]]
     found.pop("SCALED", None)  # of `qk_dot`: it changes the result, so it is not a lever
     found.pop("FUSED_PRODUCTS", None)  # of `fp8_hopper`: the arithmetic of its GPU, which the gate emulates
-    found.pop("PAGE", None)  # of `paged_decode`: the layout of its inputs
+    found.pop("PAGE", None)  # of pages: the layout of its inputs
     assert not found
 
 
 @every_rung
 def test_rungs_that_take_codes_name_their_encodings(rung: Rung) -> None:
-    assert bool(rung.encodings) == (rung.dtypes == ("u8",))
+    coded = {line.element for line in weft.load(rung.path).arrays if line.name.endswith("_code") and line.role == "in"}
+    assert coded == ({"u8"} if rung.encodings else set())
     assert set(rung.encodings) <= set(ENCODINGS) == set(QUANTISERS)
 
 
@@ -76,8 +80,8 @@ def test_types_are_those_of_the_arrays(rung: Rung) -> None:
         kernel = weft.load(rung.path, defines={"ELEMENT": ELEMENTS[element]} if len(rung.outputs) > 1 else {})
         types = {line.name: line.element for line in kernel.arrays}
         assert types["s" if rung.task == "qk_dot" else "o"] == element
-        inputs = {types[name] for name in types if name in "qkv" or name.endswith("_code")}
-        assert inputs == {"u8" if rung.encodings else element}
+        inputs = {types[name] for name in types if name in "qkv" or name == "q_code" or name.endswith("_cache")}
+        assert inputs == {"u8" if rung.dtypes == ("u8",) else element}
         assert inputs <= set(rung.dtypes)
 
 

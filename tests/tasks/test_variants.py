@@ -46,8 +46,11 @@ CASES = (
     ("sdpa_varlen", "varlen_triton", (), ("(k_begin.to", "(0 * k_begin.to"), Status.INCORRECT_NUMERICAL),
     ("paged_decode", "paged_decode", (), ("key % PAGE)", "key % PAGE)"), Status.PASSED),
     ("paged_decode", "paged_decode", (), ("key % PAGE)", "key % 8)"), Status.INCORRECT_NUMERICAL),
+    ("paged_decode_fp8", "paged_decode_fp8", (), ("UNIT * scale", "UNIT * scale"), Status.PASSED),
+    ("paged_decode_fp8", "paged_decode_fp8", (), ("u / l * value_scale", "u / l"), Status.INCORRECT_NUMERICAL),
 )  # fmt: skip
-NAMES = {"paged_decode": "b4-hq4-hkv2-sq5-skv77-d64", "sdpa_varlen": "b5-hq2-hkv1-sq77-skv70-d64"}
+PAGES = "b4-hq4-hkv2-sq5-skv77-d64"
+NAMES = {"paged_decode": PAGES, "paged_decode_fp8": PAGES, "sdpa_varlen": "b5-hq2-hkv1-sq77-skv70-d64"}
 
 
 def _edited(rung: str, edits: tuple[tuple[str, str], ...], folder: Path) -> Path:
@@ -69,11 +72,15 @@ def test_a_kernel_is_judged(
     path = _edited(rung, (*edits, last), tmp_path)
     name = NAMES.get(task, "b1-hq4-hkv2-sq33-skv70-d64")
     mask = "none" if "RIGHT" in last[0] else "bottom_right"
-    work = Workload(shape(name), "f16", mask, "unit_normal", 0)
+    work = Workload(shape(name), "f16", mask, "unit_normal", 0, TASKS[task].workloads.encodings[0])
     verdict = check(Candidate(path), TASKS[task], work)
     assert verdict.status is status, verdict.message
 
 
+HEADS_IN_TURN = (
+    ("k_scale[kv_head]", "k_scale[h % HKV]"),
+    ("v_scale[h / (gridDim.y / HKV)]", "v_scale[h % HKV]"),
+)
 MISTAKES = (
     ("sliding_window", "scalar", (*WINDOW, ("- WINDOW_LEFT)", "- WINDOW_LEFT + 1)")), "left_short", "masked"),
     ("sliding_window", "scalar", (("    const int diagonal", "    const int diagonal"),), "window_ignored", "masked"),
@@ -82,6 +89,7 @@ MISTAKES = (
     ("softcap_sinks", "scalar", (*CAP_AND_SINKS, ("SOFT_CAP * tanhf", "tanhf")), "cap_not_multiplied", "scores"),
     ("softcap_sinks", "scalar", (*CAP_AND_SINKS, ("* scale / SOFT_CAP", "/ SOFT_CAP")), "no_scale", ""),
     ("paged_decode", "paged_decode", (("+ key % PAGE)", "+ (key + 1) % PAGE)"),), "slot_one_late", "k"),
+    ("paged_decode_fp8", "paged_decode_fp8", HEADS_IN_TURN, "scale_of_query_head", "k"),
     ("sdpa_varlen", "varlen_triton", (("(k_begin.to", "(0 * k_begin.to"),), "offsets_ignored", "k"),
 )  # fmt: skip
 
@@ -95,7 +103,8 @@ def test_a_mistake_is_named(
     task: str, rung: str, edits: tuple[tuple[str, str], ...], name: str, stage: str, tmp_path: Path
 ) -> None:
     candidate, supports = find_candidate(str(_edited(rung, edits, tmp_path)), task=task)
-    work = Workload(shape(NAMES.get(task, "b1-hq2-hkv1-sq17-skv70-d32")), "f16", "bottom_right", "unit_normal", 0)
+    sizes = shape(NAMES.get(task, "b1-hq2-hkv1-sq17-skv70-d32"))
+    work = Workload(sizes, "f16", "bottom_right", "unit_normal", 0, TASKS[task].workloads.encodings[0])
     found = diagnose_workload(candidate, supports, work)
     assert found.signatures[0].name == "wrong_implementation", found.signatures
     assert f"(`{name}`)" in found.signatures[0].message

@@ -47,7 +47,8 @@ class Contract:
     page: int = 16
     """Keys of a page."""
     coded: tuple[str, ...] = ()
-    """Which of q, k and v are 8-bit codes with a scale per head."""
+    """Which of q, k and v are 8-bit codes with a scale per head. In pages only k and v may be, and sequences share the
+    scales: a page may belong to several of them."""
     dropout: float = 0.0
     """Only 0 is supported: a random mask has no reference."""
 
@@ -58,8 +59,12 @@ class Contract:
             raise ContractError(f"unknown layout {self.layout!r} or bias {self.bias!r}")
         if min(self.left or 0, self.right or 0) < 0 or self.page < 1 or set(self.coded) - set("qkv"):
             raise ContractError("a window is at least 0, a page at least 1 key, and coded arrays are q, k or v")
-        if self.coded and self.layout != "dense":
-            raise ContractError(f"8-bit codes are not supported in the layout {self.layout!r}")
+        possible = {"dense": "qkv", "paged": "kv", "varlen": ""}[self.layout]
+        if set(self.coded) - set(possible):
+            able = f"{' and '.join(possible)} may be" if possible else "no array is"
+            raise ContractError(
+                f"8-bit codes of {', '.join(self.coded)} in the layout {self.layout!r}: {able} coded there"
+            )
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -70,12 +75,14 @@ class Contract:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of all inputs, in the order of a kernel's arguments."""
-        if self.layout == "varlen":
-            return ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", *self.terms)
-        if self.layout == "paged":
-            return ("q", "k_cache", "v_cache", "block_table", "seq_lens", *self.terms)
-        names = [f"{name}_code" if name in self.coded else name for name in "qkv"]
-        return (*names, *(f"{name}_scale" for name in "qkv" if name in self.coded), *self.terms)
+        ends = {"dense": (), "varlen": ("cu_seqlens_q", "cu_seqlens_k"), "paged": ("block_table", "seq_lens")}
+        scales = (f"{name}_scale" for name in "qkv" if name in self.coded)
+        return (*map(self.input_of, "qkv"), *ends[self.layout], *scales, *self.terms)
+
+    def input_of(self, name: str) -> str:
+        """Return the name of the input that has q, k or v."""
+        cache = "_cache" if self.layout == "paged" and name != "q" else ""
+        return f"{name}{cache}{'_code' if name in self.coded else ''}"
 
     def defines(self) -> dict[str, str]:
         """Return the macros that tell a kernel about this attention, as far as it has them."""

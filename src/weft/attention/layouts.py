@@ -11,6 +11,8 @@ from .shapes import Shape
 
 GARBAGE = 2.0**10
 """What unused slots of a page contain, times ±1: finite, and wrong wherever it has a weight."""
+GARBAGE_CODES = (0x7E, 0xFE, 0x7F, 0xFF)
+"""The same for codes: in E4M3 ±448 and two NaN, which a weight of 0 does not remove. Unused memory has any byte."""
 
 
 def packed_shape(contract: Contract, shape: Shape, name: str) -> tuple[int, ...]:
@@ -60,10 +62,10 @@ def offsets(lengths: Array) -> Array:
 
 
 def arranged(contract: Contract, shape: Shape, arrays: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """Return a kernel's inputs from dense q, k and v."""
+    """Return a kernel's inputs from dense q, k and v: numbers, or their codes."""
     lengths = contract.lengths(shape)
     if lengths is None:
-        return dict(arrays)
+        return {contract.input_of(name): x for name, x in arrays.items()}
     if contract.layout == "varlen":
         ends = {"cu_seqlens_q": offsets(lengths[0]), "cu_seqlens_k": offsets(lengths[1])}
         return pack(contract, shape, arrays) | ends
@@ -79,12 +81,11 @@ def arranged(contract: Contract, shape: Shape, arrays: Mapping[str, Array], seed
             place = table[batch, key // contract.page], key % contract.page
             for name in ("k", "v"):
                 caches[name][place] = arrays[name][batch, :, key]
-    return {
-        "q": arrays["q"], "k_cache": caches["k"], "v_cache": caches["v"], "block_table": table, "seq_lens": lengths[1]
-    }  # fmt: skip
+    named = {contract.input_of(name): caches.get(name, x) for name, x in arrays.items()}
+    return {**named, "block_table": table, "seq_lens": lengths[1]}
 
 
 def _cache(rng: np.random.Generator, count: int, page: int, like: Array) -> Array:
     """Return pages (count, page, hkv, d) of garbage."""
-    signs = rng.choice((-GARBAGE, GARBAGE), (count, page, like.shape[1], like.shape[3]))
-    return np.asarray(signs.astype(like.dtype))
+    anything = GARBAGE_CODES if like.dtype == np.uint8 else (-GARBAGE, GARBAGE)
+    return np.asarray(rng.choice(anything, (count, page, like.shape[1], like.shape[3])).astype(like.dtype))

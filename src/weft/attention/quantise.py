@@ -45,6 +45,13 @@ def head_scale(x: Array) -> Array:
     return np.where(absmax < ZERO_BELOW, 1.0, absmax / E4M3_MAX).astype(np.float32)
 
 
+def encode_shared(quantiser: Quantiser, x: Array) -> Quantised:
+    """Return codes (b, h, s, d) with one scale per head for all batch entries: (h,)."""
+    b, h, s, d = x.shape
+    coded = quantiser.encode(x.swapaxes(0, 1).reshape(1, h, b * s, d))
+    return Quantised(np.ascontiguousarray(coded.codes.reshape(h, b, s, d).swapaxes(0, 1)), coded.scale[0])
+
+
 @dataclass(frozen=True)
 class SimFp8:
     """Linear 8 bit: code 128 is zero, 127 steps reach the head's largest magnitude."""

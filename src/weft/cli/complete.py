@@ -18,7 +18,7 @@ SOURCES = (".cu", ".ptx", ".py")
 SPELLED_OUT = {
     "tasks": (
         "qk_dot", "sdpa", "fp8_sdpa", "quantised_sdpa", "sdpa_decode", "sdpa_backward", "sliding_window",
-        "softcap_sinks", "sdpa_varlen", "paged_decode",
+        "softcap_sinks", "sdpa_varlen", "paged_decode", "paged_decode_fp8",
     ),
     "regimes": (
         "unit_normal", "logits_8", "logits_16", "logits_32", "one_hot", "v_offset", "offsets", "zeros", "all_equal",

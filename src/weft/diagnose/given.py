@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from weft.attention.contract import CODED, DENSE
 from weft.attention.dtypes import Array
 from weft.attention.quantise import QUANTISERS
 from weft.attention.reference import shape_of
@@ -26,6 +27,11 @@ def given_task(
     """
     task = supports.task
     coded = supports.encodings != (PLAIN,)
+    if task.inputs not in (DENSE.inputs, CODED.inputs) or task.macros:
+        raise UsageError(
+            f"--input is for attention on {', '.join(DENSE.inputs)} or on {', '.join(CODED.inputs)}, not for task "
+            f"{task.name}: leave it out, and name a workload (--shape, --regime, --seed)"
+        )
     names = tuple(dict.fromkeys((*task.inputs, "q", "k", "v"))) if coded else task.inputs
     if set(arrays) != set(names):
         raise UsageError(f"--input contains {', '.join(arrays)}; {task.name} needs all of {', '.join(names)}")

@@ -36,7 +36,7 @@ def file_axes(kernel: KernelFile, task: Task) -> FileAxes:
     encodings = task.workloads.encodings
     if encodings != (PLAIN,):
         known = _offered(kernel, "ENCODING", dict(zip("01", ENCODINGS, strict=True)))
-        encodings = known if "ENCODING" in macros else ENCODINGS[:1]
+        encodings = known if "ENCODING" in macros else encodings[:1]
     masks = _offered(kernel, "CAUSAL", dict(zip("012", MASKS, strict=True))) if "CAUSAL" in macros else ("none",)
     any_mask = "CAUSAL" not in macros and len(task.workloads.masks) > 1
     return FileAxes(dtypes, masks, encodings, any_mask=any_mask)
@@ -65,11 +65,11 @@ def _of_ptx(kernel: KernelFile, task: Task) -> FileAxes:
     element = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
     if element not in ELEMENTS:
         raise UsageError(f"{kernel.path}: {first.name} is {element}; {task.name} supports {', '.join(ELEMENTS)}")
-    mask, encoding = settled.get("CAUSAL", "0"), settled.get("ENCODING", "0")
+    known = task.workloads.encodings
+    mask, encoding = settled.get("CAUSAL", "0"), settled.get("ENCODING", str((*ENCODINGS, PLAIN).index(known[0])))
     if mask not in ("0", "1", "2") or encoding not in ("0", "1"):
         raise UsageError(f"{kernel.lines_path}: CAUSAL is {mask} (use 0, 1 or 2), ENCODING is {encoding} (use 0 or 1)")
-    plain = task.workloads.encodings == (PLAIN,)
-    encodings = (PLAIN,) if plain else (ENCODINGS[int(encoding)],)
+    encodings = known if known == (PLAIN,) else (ENCODINGS[int(encoding)],)
     # A kernel without an argument D has it compiled in: the default of its `sizes` line.
     passes_d = any("D" in formula.names for launch in kernel.launches for formula in launch.passed())
     only_d = None if passes_d else kernel.sizes.get("D")

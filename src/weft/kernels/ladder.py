@@ -32,9 +32,10 @@ class Rung:
     task: str
     """The arguments it takes: `sdpa`, `quantised_sdpa` (the same arguments, quantised by the kernel), `fp8_sdpa` (8-bit
     codes, a scale per head), `qk_dot` (the scores alone), `sdpa_backward` (Q, K, V, O, LSE and dO),
-    `sdpa_varlen` (packed sequences, their ends) or `paged_decode` (Q, pages of K and V, a table of them)."""
+    `sdpa_varlen` (packed sequences, their ends), `paged_decode` (Q, pages of K and V, a table of them) or
+    `paged_decode_fp8` (the same with codes in the pages)."""
     dtypes: tuple[str, ...]
-    """Types of Q, K and V, the default first."""
+    """Types of Q, K and V, the default first; of Q alone where only K and V are codes."""
     outputs: tuple[str, ...] = ANY_FLOAT
     """Types of the result, the default first. In an `sdpa` rung it is the type of Q."""
     encodings: tuple[str, ...] = ()
@@ -280,6 +281,15 @@ _LADDER = (
         idea="decode over pages of keys, in splits that a second kernel merges",
         task="paged_decode",
         dtypes=ANY_FLOAT,
+        masks=("none", "bottom_right"),
+        levers={"SPLITS": ("4", "1", "2", "8"), "WARPS": ("4", "1", "8")},
+    ),
+    Rung(
+        name="paged_decode_fp8",
+        idea="`paged_decode` on E4M3 codes of K and V, their scales outside the loop over keys",
+        task="paged_decode_fp8",
+        dtypes=ANY_FLOAT,
+        encodings=("e4m3",),
         masks=("none", "bottom_right"),
         levers={"SPLITS": ("4", "1", "2", "8"), "WARPS": ("4", "1", "8")},
     ),

@@ -13,17 +13,16 @@ from weft.attention.dtypes import Array, numpy_dtype
 from weft.attention.emulate import Algorithm, Emulated, emulate
 from weft.attention.error_report import ErrorReport, compare
 from weft.attention.errors import ContractError
-from weft.attention.gates import GateResult, flash_gate, lse_gate, tight_gate
-from weft.attention.layouts import arranged, pack, packed_shape, unpack
+from weft.attention.gates import GateResult, flash_gate, lse_gate, quantised_gate, tight_gate
+from weft.attention.layouts import pack, packed_shape, unpack
 from weft.attention.logits import Logits
 from weft.attention.quantisation_noise import DRAWS, MANY_DRAWS, noise_size
 from weft.attention.quantise import QUANTISERS, Quantiser
 from weft.attention.reference import Attended, Causal, attention, attention16
-from weft.attention.regimes import make
 from weft.kernels.ladder import ENCODINGS
 
 from .declared import algorithms_of
-from .task import PLAIN, Declared, Judgement, Output, Outputs, Problem, Workload
+from .task import PLAIN, Declared, Judgement, Output, Outputs, Problem
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class AttentionProblem(Problem):
     def _noise(self, draws: int) -> Array:
         if self.original is None or self.scales is None:
             raise ContractError("only quantised inputs have quantisation noise")
-        return noise_size(self.quantiser, self.original, self.scales, self.exact, mask=self.mask, draws=draws)
+        return noise_size(self.quantiser, self.original, self.scales, self.exact, attend=self.attend, draws=draws)
 
     def emulated(self, algorithm: Algorithm) -> Emulated:
         """Return the results of the declared algorithm."""
@@ -166,50 +165,6 @@ def outputs_of(contract: Contract) -> tuple[Output, Output]:
 OUTPUTS = outputs_of(DENSE)
 
 
-def draw_attention(contract: Contract, workload: Workload) -> AttentionProblem:
-    """Return the regime's q, k and v with the contract's other inputs, in its layout and in the workload's type."""
-    original = make(workload.regime, workload.shape, workload.dtype, workload.seed)
-    shape, terms = workload.shape, contract.draw_terms(workload.shape, workload.seed)
-    if contract.coded:
-        return _coded(contract, workload, original, terms)
-    q, k, v = _without_padding(contract, workload, original)
-    arrays = arranged(contract, shape, {"q": q, "k": k, "v": v}, workload.seed) | terms
-    return AttentionProblem(workload, arrays, q, k, v, contract=contract)
-
-
-def _without_padding(contract: Contract, workload: Workload, qkv: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Return q, k and v with zeros in rows that no sequence has."""
-    lengths = contract.lengths(workload.shape)
-    if lengths is None:
-        return qkv
-    for x, ends in zip(qkv, (lengths[0], lengths[1], lengths[1]), strict=True):
-        for batch, end in enumerate(ends):
-            x[batch, :, end:] = 0
-    return qkv
-
-
-def _coded(
-    contract: Contract, workload: Workload, original: tuple[Array, Array, Array], terms: Mapping[str, Array]
-) -> AttentionProblem:
-    """Return codes and scales; the workload's type is that of O."""
-    quantiser = QUANTISERS[workload.encoding]
-    arrays, meant = dict(terms), []
-    for name, x in zip("qkv", original, strict=True):
-        if name not in contract.coded:
-            arrays[name] = x
-            meant.append(x)
-            continue
-        coded = quantiser.encode(x.astype(np.float32))
-        arrays[f"{name}_code"], arrays[f"{name}_scale"] = coded.codes, coded.scale
-        meant.append(quantiser.decode(coded.codes, coded.scale).astype(np.float32))
-    q, k, v = meant
-    q_scale, k_scale, v_scale = (
-        arrays.get(f"{name}_scale", np.zeros(x.shape[:2])) for name, x in zip("qkv", meant, strict=True)
-    )
-    scales = (q_scale, k_scale, v_scale)
-    return AttentionProblem(workload, arrays, q, k, v, original, scales, contract=contract)
-
-
 def attention_reference(problem: AttentionProblem) -> Outputs:
     """Return O and LSE in float64."""
     return problem.packed(problem.gold._asdict())
@@ -231,6 +186,25 @@ def judge_attention(problem: AttentionProblem, outputs: Outputs, declared: Decla
         tried.append((Judgement(gates, error, expected), algorithm))
     judged, algorithm = min(tried, key=lambda each: (not each[0].passed, max(gate.ratio for gate in each[0].gates)))
     return Judgement(judged.gates, error, expected, _parts(problem, problem.emulated(algorithm), o))
+
+
+def judge_coded(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Judgement:
+    """Apply the gates of attention on the dequantised inputs, and check the total error against the original inputs."""
+    judged, outputs = judge_attention(problem, outputs, declared), problem.unpacked(outputs)
+    whole = _whole_error(problem, outputs, declared, problem.noise)
+    if judged.passed and not whole.passed:  # all else is right: perhaps only a rare rounding
+        whole = _whole_error(problem, outputs, declared, problem.rare_noise)
+    parts = {"err_quant": compare(problem.gold.o, problem.exact.o), **judged.parts}
+    return replace(judged, gates=(*judged.gates, whole), parts=parts)
+
+
+def _whole_error(problem: AttentionProblem, outputs: Outputs, declared: Declared, noise: Array) -> GateResult:
+    dtype, exact = problem.workload.dtype, problem.exact.o
+    gates = [
+        quantised_gate(outputs["o"], exact, noise, problem.emulated(each).o, problem.gold.o, dtype)
+        for each in algorithms_of(declared, problem.workload.encoding, dtype)
+    ]
+    return min(gates, key=lambda gate: gate.ratio)
 
 
 def _against(emulated: Emulated, problem: AttentionProblem, o: Array, lse: Array | None) -> list[GateResult]:

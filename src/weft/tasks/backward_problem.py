@@ -13,7 +13,8 @@ from weft.attention.dtypes import Array, numpy_dtype
 from weft.attention.error_report import compare
 from weft.attention.gates import GateResult, element_gate, flash_gate
 
-from .attention_problem import AttentionProblem, draw_attention
+from .attention_inputs import draw_attention
+from .attention_problem import AttentionProblem
 from .task import Declared, Judgement, Output, Outputs, Problem, Workload
 
 GRADIENTS = (

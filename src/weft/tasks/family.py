@@ -6,7 +6,8 @@ from typing import Any
 from weft.attention.contract import Contract
 from weft.attention.stages import STAGES
 
-from .attention_problem import attention_reference, draw_attention, judge_attention, outputs_of
+from .attention_inputs import draw_attention
+from .attention_problem import attention_reference, judge_attention, judge_coded, outputs_of
 from .numpy_attention import RIGHT
 from .task import Task
 
@@ -19,7 +20,7 @@ def attention_task(contract: Contract, **given: Any) -> Task:
         "stages": STAGES,
         "draw": partial(draw_attention, contract),
         "reference": attention_reference,
-        "judge": judge_attention,
+        "judge": judge_coded if contract.coded else judge_attention,
         "right": RIGHT,
         "macros": contract.defines(),
     }

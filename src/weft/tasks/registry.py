@@ -15,10 +15,10 @@ from .sdpa import SDPA
 from .sdpa_backward import SDPA_BACKWARD
 from .sdpa_decode import SDPA_DECODE
 from .task import Task
-from .variants import PAGED_DECODE, SDPA_VARLEN, SLIDING_WINDOW, SOFTCAP_SINKS
+from .variants import PAGED_DECODE, PAGED_DECODE_FP8, SDPA_VARLEN, SLIDING_WINDOW, SOFTCAP_SINKS
 
 _DENSE = (QK_DOT, SDPA, FP8_SDPA, QUANTISED_SDPA, SDPA_DECODE, SDPA_BACKWARD)
-_VARIANTS = (SLIDING_WINDOW, SOFTCAP_SINKS, SDPA_VARLEN, PAGED_DECODE)
+_VARIANTS = (SLIDING_WINDOW, SOFTCAP_SINKS, SDPA_VARLEN, PAGED_DECODE, PAGED_DECODE_FP8)
 TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in (*_DENSE, *_VARIANTS)})
 """Tasks by name."""
 

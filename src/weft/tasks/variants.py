@@ -1,4 +1,4 @@
-"""Points of the family of attention: windows, soft caps with sinks, packed sequences, paged decode."""
+"""Points of the family of attention: windows, soft caps with sinks, packed sequences, pages of numbers and of codes."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ from weft.attention.contract import Contract
 from weft.attention.shapes import shape as shape_of
 
 from .family import attention_task
+from .mutants.cached_codes import CACHED_CODE_MUTANTS
 from .mutants.lengths import PAGED_MUTANTS, VARLEN_MUTANTS
 from .mutants.variants import LOGIT_MUTANTS, WINDOW_MUTANTS
 from .sdpa import CERTIFIED_ON, QUICK_REGIMES, SDPA
@@ -126,4 +127,16 @@ PAGED_DECODE = attention_task(
         (_CACHES[2], "none", "sorted_keys", 0),
         ("b2-hq2-hkv2-sq20-skv100-d64", "bottom_right", "unit_normal", 1),
     ),
+)
+
+PAGED_DECODE_FP8 = attention_task(
+    Contract(layout="paged", coded=("k", "v")),
+    name="paged_decode_fp8",
+    what="attention of one to a few queries over pages of 16 keys in e4m3, with a scale per head of K and V; O and LSE",
+    stages=SDPA_DECODE.stages,
+    workloads=replace(PAGED_DECODE.workloads, encodings=("e4m3",)),
+    quick=replace(PAGED_DECODE.quick, encodings=("e4m3",)),
+    typical=SDPA_DECODE.typical,
+    mutants=(*PAGED_DECODE.mutants, *CACHED_CODE_MUTANTS),
+    certified_on=tuple(replace(work, encoding="e4m3") for work in PAGED_DECODE.certified_on),
 )

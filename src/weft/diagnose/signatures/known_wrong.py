@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.diagnose.records import Case, Signature
-from weft.tasks.task import Declared, Mutant, Outputs
+from weft.tasks.task import PLAIN, Declared, Mutant, Outputs
 
 from .evidence import EXPLAINED, rank_of, remaining
 
@@ -34,23 +34,24 @@ def wrong_implementation(case: Case) -> Signature | None:
     # Those of plain attention ignore what the task adds, so an error there may look like any of them.
     left, mutant = min(compared, key=lambda each: (not each[1].stage, each[0]))
     where = "" if len(wrong) == len(names) else f" in what becomes {' and '.join(wrong)}"
+    cure = _cure(mutant.stage, where, coded=case.problem.workload.encoding != PLAIN)
     message = f"{mutant.what}{where}: the wrong outputs are those of this mistake (`{mutant.name}`)"
     return Signature(
         "wrong_implementation",
         message,
-        _cure(mutant.stage, where),
+        cure,
         rank_of(left, seen=True),
         explained=1 - left,
         stage=mutant.stage,
     )
 
 
-def _cure(stage: str, where: str) -> str:
+def _cure(stage: str, where: str, *, coded: bool) -> str:
     """Return what to correct; empty if the mistake has no stage."""
     if stage == "masked":
         return f"correct which keys each query sees{where}"
     if stage in ("k", "v"):
-        return f"correct the index with which {stage} is read{where}"
+        return f"correct the index with which {stage} is read{' or how its codes are decoded' if coded else ''}{where}"
     return f"correct the computation of {stage}{where}" if stage else ""
 
 

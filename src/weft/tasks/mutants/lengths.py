@@ -27,19 +27,26 @@ class Reading:
     lk: Array
 
     def attend(self) -> Attended:
-        """Return attention of the keys that were read; rows beyond the end are the last one."""
+        """Return attention of the keys that were read."""
         problem, shape = self.problem, self.problem.workload.shape
-        k, v = (self._rows(name, at) for name, at in (("k", self.k_index), ("v", self.v_index)))
-        lk = np.clip(self.lk, 0, shape.skv)
-        mask = problem.contract.mask(shape, problem.causal, lengths=(self.lq, lk))
-        return plain(replace(problem, k=k, v=v), mask=mask)
+        mask = problem.contract.mask(shape, problem.causal, lengths=(self.lq, np.clip(self.lk, 0, shape.skv)))
+        return plain(replace(problem, k=self.values("k"), v=self.values("v")), mask=mask)
 
-    def _rows(self, name: str, index: Array) -> Array:
-        arrays = self.problem.arrays
-        rows = (
-            arrays[name] if name in arrays else arrays[f"{name}_cache"].reshape(-1, *arrays[f"{name}_cache"].shape[2:])
-        )
-        return np.ascontiguousarray(rows[np.clip(index, 0, len(rows) - 1)].swapaxes(1, 2))  # (b, hkv, skv, d)
+    def values(self, name: str) -> Array:
+        """Return K or V as numbers (b, hkv, skv, d)."""
+        problem, rows = self.problem, self.rows(name)
+        if name not in problem.contract.coded or problem.scales is None:
+            return rows
+        return problem.quantiser.decode(rows, problem.scales["qkv".index(name)])
+
+    def rows(self, name: str) -> Array:
+        """Return rows of K or V (b, hkv, skv, d), numbers or codes: 0 behind the end, the last row beyond the array."""
+        contract, index = self.problem.contract, {"k": self.k_index, "v": self.v_index}[name]
+        held = self.problem.arrays[contract.input_of(name)]
+        held = held.reshape(-1, *held.shape[2:]) if contract.layout == "paged" else held
+        rows = held[np.clip(index, 0, len(held) - 1)]
+        rows[np.arange(index.shape[1]) >= self.lk[:, None]] = 0
+        return np.ascontiguousarray(rows.swapaxes(1, 2))
 
 
 def right_reading(problem: AttentionProblem) -> Reading:
@@ -87,7 +94,7 @@ def _table(reading: Reading) -> Array:
 
 def _by_heads(problem: AttentionProblem) -> Attended:
     """Pages are read as (heads, keys) instead of (keys, heads)."""
-    caches = {name: problem.arrays[name] for name in ("k_cache", "v_cache")}
+    caches = {name: problem.arrays[name] for name in map(problem.contract.input_of, "kv")}
     moved = {
         name: np.ascontiguousarray(x.reshape(len(x), x.shape[2], x.shape[1], x.shape[3]).swapaxes(1, 2))
         for name, x in caches.items()
