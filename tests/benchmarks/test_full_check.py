@@ -9,7 +9,13 @@ from weft.tasks.registry import TASKS
 
 @pytest.mark.parametrize(
     ("rung", "task"),
-    [("paged_decode", None), ("varlen_triton", None), ("backward_mma", None), ("pipelined", "sliding_window")],
+    [
+        ("softcap_sinks", None),
+        ("paged_decode", None),
+        ("varlen_triton", None),
+        ("backward_mma", None),
+        ("pipelined", "sliding_window"),
+    ],
 )
 def test_every_shape_and_regime_of_the_task_is_judged(rung: str, task: str | None) -> None:
     axes = TASKS[task or RUNGS[rung].task].workloads

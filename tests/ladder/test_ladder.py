@@ -18,6 +18,7 @@ ARRAYS = {
     "quantised_sdpa": ["q", "k", "v", "o", "lse"],
     "fp8_sdpa": ["q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale", "o", "lse"],
     "qk_dot": ["q_code", "k_code", "q_scale", "k_scale", "s"],
+    "softcap_sinks": ["q", "k", "v", "sinks", "o", "lse"],
     "sdpa_varlen": ["q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "o", "lse"],
     "paged_decode": ["q", "k_cache", "v_cache", "block_table", "seq_lens", "o", "lse"],
     "sdpa_backward": ["q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"],
@@ -52,7 +53,7 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
         assert found.pop(lever) == values[0], lever
     if len(rung.masks) > 1:
         assert MASKS[int(found.pop("CAUSAL"))] == "none"
-    if "sliding_window" in rung.also:
+    if {"sliding_window", "softcap_sinks"} & {rung.task, *rung.also}:
         assert found.pop("WINDOW_LEFT") == found.pop("WINDOW_RIGHT") == "-1"
     if rung.encodings:
         assert ENCODINGS[int(found.pop("ENCODING"))] == rung.encodings[0]
@@ -60,6 +61,7 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
         assert found.pop("ELEMENT") == ELEMENTS[rung.outputs[0]]
     found.pop("SCALED", None)  # of `qk_dot`: it changes the result, so it is not a lever
     found.pop("FUSED_PRODUCTS", None)  # of `fp8_hopper`: the arithmetic of its GPU, which the gate emulates
+    found.pop("SOFT_CAP", None)  # of `softcap_sinks`: it changes the result
     found.pop("PAGE", None)  # of `paged_decode`: the layout of its inputs
     assert not found
 

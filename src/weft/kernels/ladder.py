@@ -32,7 +32,8 @@ class Rung:
     task: str
     """The arguments it takes: `sdpa`, `quantised_sdpa` (the same arguments, quantised by the kernel), `fp8_sdpa` (8-bit
     codes, a scale per head), `qk_dot` (the scores alone), `sdpa_backward` (Q, K, V, O, LSE and dO),
-    `sdpa_varlen` (packed sequences, their ends) or `paged_decode` (Q, pages of K and V, a table of them)."""
+    `softcap_sinks` (Q, K, V, a sink per query head), `sdpa_varlen` (packed sequences, their ends) or `paged_decode` (Q,
+    pages of K and V, a table of them)."""
     dtypes: tuple[str, ...]
     """Types of Q, K and V, the default first."""
     outputs: tuple[str, ...] = ANY_FLOAT
@@ -107,6 +108,14 @@ _LADDER = (
         dtypes=ANY_FLOAT,
         rows="WARPS",
         levers={"SPLITS": ("4", "1", "2", "8"), "WARPS": ("4", "1", "8")},
+    ),
+    Rung(
+        name="softcap_sinks",
+        idea="`scalar` with a soft cap, a sink per query head and a window",
+        task="softcap_sinks",
+        dtypes=ANY_FLOAT,
+        rows="WARPS",
+        levers={"WARPS": ("4", "1", "8")},
     ),
     Rung(
         name="fp8_scalar",
