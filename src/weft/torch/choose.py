@@ -1,5 +1,6 @@
-"""Which rung of the ladder computes a call."""
+"""Which rung of the ladder computes a call, and the call."""
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -10,8 +11,13 @@ from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
 from weft.engines.kernel_file import load
 from weft.kernels.ladder import RUNGS, Rung
+from weft.tasks.registry import TASKS
+
+from .kernel_call import Chosen, run_kernel
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+INDICES = (torch.int32, torch.int64)
+"""Types of ends, lengths and tables of pages."""
 ENCODED = ("fp8_sdpa", "quantised_sdpa")
 """Tasks of rungs that compute on 8-bit codes, which are inputs or made by the kernel."""
 TASKS_OF = {"dense": ("sdpa", "softcap_sinks"), "varlen": ("sdpa_varlen",), "paged": ("paged_decode",)}
@@ -95,6 +101,24 @@ def _served(wanted: Wanted) -> tuple[str, ...]:
         return tasks[1:]
     # A rung with sinks computes attention without them too (-inf), but plain attention has faster ones.
     return tasks[:1] if wanted.contract == DENSE else tasks
+
+
+def compute(
+    wanted: Wanted,
+    tensors: dict[str, torch.Tensor],
+    outputs: tuple[torch.Tensor, torch.Tensor],
+    scale: float,
+    rung: str = "",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fill O and LSE by the rung that computes the call. Kernels take contiguous arrays and 32-bit indices."""
+    chosen = choose_rung(wanted, rung)
+    if "sinks" in TASKS[chosen.task].inputs and "sinks" not in tensors:
+        q = tensors["q"]
+        tensors = {**tensors, "sinks": q.new_full((q.size(1),), -math.inf, dtype=torch.float32)}  # without weight
+    given = {name: (x.to(torch.int32) if x.dtype in INDICES else x).contiguous() for name, x in tensors.items()}
+    call = Chosen(chosen.name, wanted.dtype, wanted.mask, scale, wanted.encoding, wanted.contract)
+    run_kernel(call, given, dict(zip(("o", "lse"), outputs, strict=True)))
+    return outputs
 
 
 @cache

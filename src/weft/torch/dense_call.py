@@ -20,8 +20,7 @@ class DenseCall:
             raise UsageError(f"k has {k.size(-3)} heads and v {v.size(-3)}: give them the same number")
         heads, kv_heads = (x.size(-3) if x.dim() > 2 else 1 for x in (q, k))
         if enable_gqa:
-            if heads % kv_heads:
-                raise UsageError(f"{heads} query heads are not a multiple of {kv_heads} key heads")
+            require_group(heads, kv_heads)
         elif heads != kv_heads and 1 not in (heads, kv_heads):
             raise UsageError(f"{heads} query heads and {kv_heads} key heads: pass enable_gqa=True, or equal numbers")
         batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
@@ -49,6 +48,12 @@ class DenseCall:
     def result(self, o: torch.Tensor, lse: torch.Tensor, return_lse: bool) -> Any:
         o = o.reshape(*self.shape, self.d)
         return (o, lse.reshape(self.shape)) if return_lse else o
+
+
+def require_group(heads: int, kv_heads: int) -> None:
+    """Refuse numbers of heads in which key heads cannot be shared evenly."""
+    if heads % kv_heads:
+        raise UsageError(f"{heads} query heads are not a multiple of {kv_heads} key heads")
 
 
 def check_types(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:

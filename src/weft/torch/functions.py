@@ -1,6 +1,5 @@
 """`sdpa` and `fp8_sdpa`: PyTorch's scaled_dot_product_attention on kernels of the ladder. `sdpa` has gradients."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,10 @@ from weft.attention.contract import DENSE, Contract
 from weft.attention.quantise import QUANTISERS
 from weft.core.errors import UsageError
 from weft.kernels.ladder import ENCODINGS
-from weft.tasks.registry import TASKS
 
-from .choose import DTYPES, Wanted, backward_rung, choose_rung
+from .choose import DTYPES, Wanted, backward_rung, choose_rung, compute
 from .dense_call import DenseCall, empty_outputs
-from .kernel_call import Chosen, kernel_for, run_kernel
+from .kernel_call import Chosen, run_kernel
 from .options import cap_of, mask_of, require_no_gradient, scale_of, window_of
 
 
@@ -90,27 +88,7 @@ def fp8_sdpa(
 def _forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, rung: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return _attend(q, k, v, None, _wanted(q, k, mask), scale, rung)
-
-
-def _attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    sinks: torch.Tensor | None,
-    wanted: Wanted,
-    scale: float,
-    rung: str,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return O and LSE. A rung that takes sinks gets -inf where the caller has none: they have no weight."""
-    chosen = choose_rung(wanted, rung)
-    o, lse = empty_outputs(q)
-    tensors = {"q": q, "k": k, "v": v}
-    if "sinks" in TASKS[chosen.task].inputs:
-        tensors["sinks"] = q.new_full((q.size(1),), -math.inf, dtype=torch.float32) if sinks is None else sinks
-    call = Chosen(chosen.name, wanted.dtype, wanted.mask, scale, contract=wanted.contract)
-    run_kernel(call, {name: x.contiguous() for name, x in tensors.items()}, {"o": o, "lse": lse})
-    return o, lse
+    return compute(_wanted(q, k, mask), {"q": q, "k": k, "v": v}, empty_outputs(q), scale, rung)
 
 
 def _backward(
@@ -175,21 +153,19 @@ def _variant(
     soft_cap: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     contract = Contract(left=left, right=right, soft_cap=soft_cap, sinks=sinks is not None)
-    return _attend(q, k, v, sinks, _wanted(q, k, mask, contract=contract), scale, rung)
+    tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
+    return compute(_wanted(q, k, mask, contract=contract), tensors, empty_outputs(q), scale, rung)
 
 
 def _fp8_forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, encoding: str, rung: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    chosen = choose_rung(_wanted(q, k, mask, encoding), rung)
-    o, lse = empty_outputs(q)
-    call = Chosen(chosen.name, DTYPES[q.dtype], mask, scale, encoding)
-    takes = {line.name for line in kernel_for(call, "sm_89").arrays}
+    wanted = _wanted(q, k, mask, encoding)
+    chosen = choose_rung(wanted, rung)
     tensors = {"q": q, "k": k, "v": v}
-    if "q_code" in takes:
+    if chosen.task == "fp8_sdpa":
         tensors = {name: coded for key, x in tensors.items() for name, coded in _quantised(key, x, encoding).items()}
-    run_kernel(call, {name: x.contiguous() for name, x in tensors.items()}, {"o": o, "lse": lse})
-    return o, lse
+    return compute(wanted, tensors, empty_outputs(q), scale, chosen.name)
 
 
 def _wanted(q: torch.Tensor, k: torch.Tensor, mask: str, encoding: str = "", contract: Contract = DENSE) -> Wanted:

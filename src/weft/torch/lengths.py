@@ -8,13 +8,11 @@ import torch
 from weft.attention.contract import Contract
 from weft.core.errors import UsageError
 
-from .choose import DTYPES, Wanted, choose_rung
-from .dense_call import check_types, empty_outputs
-from .kernel_call import Chosen, run_kernel
+from .choose import DTYPES, INDICES, Wanted, compute
+from .dense_call import check_types, empty_outputs, require_group
 from .options import mask_of, require_no_gradient, scale_of
 
 VARLEN = Contract(layout="varlen")
-INDICES = (torch.int32, torch.int64)
 
 
 def sdpa_varlen(
@@ -43,7 +41,7 @@ def sdpa_varlen(
     check_types(q, k, v)
     if k.shape != v.shape:
         raise UsageError(f"k is {tuple(k.shape)} and v {tuple(v.shape)}: give them the same shape")
-    _require_group(q.size(1), k.size(1))
+    require_group(q.size(1), k.size(1))
     _require_indices(q, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     _require_axes("cu_seqlens_q and cu_seqlens_k", "(sequences + 1,)", 1, cu_seqlens_q, cu_seqlens_k)
     if cu_seqlens_q.shape != cu_seqlens_k.shape or cu_seqlens_q.size(0) < 2:
@@ -85,7 +83,7 @@ def paged_decode(
         raise UsageError(
             f"k_cache is {tuple(k_cache.shape)} and v_cache {tuple(v_cache.shape)}: give them the same shape"
         )
-    _require_group(q.size(1), k_cache.size(2))
+    require_group(q.size(1), k_cache.size(2))
     _require_indices(q, block_table=block_table, seq_lens=seq_lens)
     batch = q.size(0)
     if block_table.dim() != 2 or block_table.size(0) != batch or seq_lens.shape != (batch,) or not block_table.size(1):
@@ -101,11 +99,6 @@ def _require_axes(names: str, wanted: str, axes: int, *tensors: torch.Tensor) ->
     if any(x.dim() != axes for x in tensors):
         shapes = ", ".join(str(tuple(x.shape)) for x in tensors)
         raise UsageError(f"{names} must be {wanted}, not {shapes}")
-
-
-def _require_group(heads: int, kv_heads: int) -> None:
-    if heads % kv_heads:
-        raise UsageError(f"{heads} query heads are not a multiple of {kv_heads} key heads")
 
 
 def _require_indices(q: torch.Tensor, **tensors: torch.Tensor) -> None:
@@ -128,7 +121,7 @@ def _varlen(
     _require_ends("cu_seqlens_k", cu_seqlens_k, k.size(0))
     wanted = Wanted(DTYPES[q.dtype], mask, q.size(2), q.size(0), k.size(0), q.size(1) // k.size(1), contract=VARLEN)
     ends = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    return _run(wanted, {"q": q, "k": k, "v": v, **ends}, _varlen_outputs(q), scale, rung)
+    return compute(wanted, {"q": q, "k": k, "v": v, **ends}, _varlen_outputs(q), scale, rung)
 
 
 def _varlen_outputs(q: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -151,21 +144,7 @@ def _paged(
     room, group = block_table.size(1) * page, q.size(1) // kv_heads
     wanted = Wanted(DTYPES[q.dtype], mask, d, q.size(2), room, group, contract=contract)
     cache = {"k_cache": k_cache, "v_cache": v_cache, "block_table": block_table, "seq_lens": seq_lens}
-    return _run(wanted, {"q": q, **cache}, empty_outputs(q), scale, rung)
-
-
-def _run(
-    wanted: Wanted,
-    tensors: dict[str, torch.Tensor],
-    outputs: tuple[torch.Tensor, torch.Tensor],
-    scale: float,
-    rung: str,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Fill O and LSE by the rung that computes the call. Kernels take 32-bit indices."""
-    chosen = Chosen(choose_rung(wanted, rung).name, wanted.dtype, wanted.mask, scale, contract=wanted.contract)
-    given = {name: (x.to(torch.int32) if x.dtype in INDICES else x).contiguous() for name, x in tensors.items()}
-    run_kernel(chosen, given, dict(zip(("o", "lse"), outputs, strict=True)))
-    return outputs
+    return compute(wanted, {"q": q, **cache}, empty_outputs(q), scale, rung)
 
 
 def _require_ends(name: str, ends: torch.Tensor, total: int) -> None:

@@ -12,7 +12,9 @@ MOST_KEYS = 1 << 30
 """The largest side of a window: sums with positions stay within 32 bits."""
 LEAST_CAP, MOST_CAP = 1e-30, 1e30
 """Soft caps in this range are neither 0 nor infinite in float32."""
-_ONLY_SDPA = "is supported by weft.torch.sdpa only, without codes, packed sequences and pages"
+_ONLY_SDPA = (
+    "is supported by weft.torch.sdpa only, not for codes, packed sequences or pages: call sdpa, one sequence at a time"
+)
 _REFUSED = {
     "attn_mask": "attn_mask is not supported: the kernels have only causal masks and windows (is_causal, window)",
     "dropout_p": "dropout_p is not supported: the kernels compute no dropout; apply it in the caller",
