@@ -28,8 +28,9 @@ def test_a_rung_takes_the_workloads_of_its_search(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("task", "start"),
-    [("sdpa_backward", "backward"), ("paged_decode", "paged_decode"), ("sliding_window", "pipelined")],
-)
+    [("sdpa_backward", "backward"), ("softcap_sinks", "softcap_sinks"), ("paged_decode", "paged_decode"),
+     ("sliding_window", "pipelined")],
+)  # fmt: skip
 def test_a_task_has_a_start(task: str, start: str) -> None:
     assert settings_for("", task=task).start == start
 

@@ -15,6 +15,7 @@ from weft.kernels.ladder import MASKS, RUNGS
 from weft.torch import ForwardOnly, fp8_sdpa, sdpa
 from weft.torch.choose import Wanted, choose_rung, why_not
 from weft.torch.functions import _SDPA_VARIANT
+from weft.torch.options import LEAST_CAP, MOST_CAP
 
 SINKS = torch.tensor([1.5, -2.0])
 WINDOW, CAP = (4, 3), 0.75
@@ -116,7 +117,9 @@ def test_options_without_a_limit_are_plain_attention() -> None:
     q, k, v = qkv()
     plain = sdpa(q, k, v)
     assert torch.equal(sdpa(q, k, v, window=(None, None), soft_cap=None, sinks=None), plain)
-    assert (sdpa(q, k, v, soft_cap=1e6, sinks=torch.full((2,), -math.inf)) - plain).abs().max() < 4e-6
+    assert (sdpa(q, k, v, soft_cap=MOST_CAP, sinks=torch.full((2,), -math.inf)) - plain).abs().max() < 4e-6
+    equal = sdpa(q, k, v, soft_cap=LEAST_CAP)
+    assert (equal - v.mean(dim=2, keepdim=True)).abs().max() < 4e-6, "scores of ±1e-30 are equal weights"
 
 
 @pytest.mark.parametrize(
