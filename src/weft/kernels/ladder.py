@@ -111,7 +111,7 @@ _LADDER = (
     ),
     Rung(
         name="softcap_sinks",
-        idea="`scalar` with a soft cap, a sink per query head and a window",
+        idea="`scalar` with soft cap, sinks and window",
         task="softcap_sinks",
         dtypes=ANY_FLOAT,
         rows="WARPS",
@@ -119,7 +119,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_scalar",
-        idea="8-bit Q, K, V, fused, no tensor cores: the baseline of the 8-bit rungs",
+        idea="8-bit Q, K, V, fused, no tensor cores: the 8-bit baseline",
         task="fp8_sdpa",
         dtypes=("u8",),
         encodings=ENCODINGS,
@@ -182,7 +182,7 @@ _LADDER = (
     ),
     Rung(
         name="pipelined",
-        idea="mma.sync on registers, cp.async double buffering, XOR swizzle, split keys where the grid is small",
+        idea="mma.sync on registers, cp.async double buffering, XOR swizzle, split keys on small grids",
         task="sdpa",
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
@@ -266,7 +266,7 @@ _LADDER = (
     ),
     Rung(
         name="backward_triton",
-        idea="the same on tiles and tensor cores, in Triton",
+        idea="`backward_mma` in Triton",
         task="sdpa_backward",
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
