@@ -45,7 +45,8 @@ def sdpa(
     """
     mask = mask_of(is_causal, causal_align, unknown)
     call = DenseCall(q, k, v, enable_gqa)
-    known = causal_align == "bottom_right" or q.size(-2) == k.size(-2)
+    # Without a window the lengths are not compared: torch.compile would make a graph for equal and for other ones.
+    known = window is None or causal_align == "bottom_right" or q.size(-2) == k.size(-2)
     left, right = window_of(window, mask, known_diagonal=known)
     cap, factor, logits = cap_of(soft_cap), scale_of(scale, q.size(-1)), call.sinks(sinks)
     if (left, right, cap, logits) == (None, None, None, None):
