@@ -10,10 +10,14 @@ from weft.tasks.registry import TASKS
 @pytest.mark.parametrize(
     ("rung", "task"),
     [
-        ("paged_decode", None), ("paged_decode_fp8", None), ("varlen_triton", None), ("backward_mma", None),
+        ("softcap_sinks", None),
+        ("paged_decode", None),
+        ("paged_decode_fp8", None),
+        ("varlen_triton", None),
+        ("backward_mma", None),
         ("pipelined", "sliding_window"),
     ],
-)  # fmt: skip
+)
 def test_every_shape_and_regime_of_the_task_is_judged(rung: str, task: str | None) -> None:
     axes = TASKS[task or RUNGS[rung].task].workloads
     found = list(jobs(rung, 1, task))

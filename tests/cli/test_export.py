@@ -152,6 +152,7 @@ def test_unsupported_targets_are_refused_with_a_reason(
     "rung, shape, kernel",
     [
         ("backward", "d128", "backward_dkv<128>"),
+        ("softcap_sinks", "d128", "softcap_sinks<128>"),
         ("paged_decode", "b3-hq2-hkv2-sq1-skv333-d96", "paged_merge<96>"),
         ("paged_decode_fp8", "b3-hq2-hkv2-sq1-skv333-d96", "paged_fp8_merge<96>"),
         ("fp8_mma", "d32", "fp8_mma_attention<32>"),

@@ -29,8 +29,8 @@ def test_a_rung_takes_the_workloads_of_its_search(name: str) -> None:
 @pytest.mark.parametrize(
     ("task", "start"),
     [
-        ("sdpa_backward", "backward"), ("paged_decode", "paged_decode"), ("paged_decode_fp8", "paged_decode_fp8"),
-        ("sliding_window", "pipelined"),
+        ("sdpa_backward", "backward"), ("softcap_sinks", "softcap_sinks"), ("paged_decode", "paged_decode"),
+        ("paged_decode_fp8", "paged_decode_fp8"), ("sliding_window", "pipelined"),
     ],
 )  # fmt: skip
 def test_a_task_has_a_start(task: str, start: str) -> None:

@@ -314,7 +314,7 @@ def test_a_shape_gives_lengths_and_tables_with_the_sizes() -> None:
     assert paged.arrays["block_table"].shape == (2, paged.sizes["ENTRIES"]) == (2, 9)
 
 
-@pytest.mark.parametrize("rung", ["paged_decode", "varlen_triton", "backward", "fa1"])
+@pytest.mark.parametrize("rung", ["softcap_sinks", "paged_decode", "varlen_triton", "backward", "fa1"])
 def test_a_rung_has_the_typical_shape_of_its_task(rung: str) -> None:
     kernel, task = load(RUNGS[rung].path), TASKS[RUNGS[rung].task]
     assert call_at(kernel, "", rung).sizes == call_at(kernel, task.typical).sizes != kernel.sizes

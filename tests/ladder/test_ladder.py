@@ -19,6 +19,7 @@ ARRAYS = {
     "quantised_sdpa": ["q", "k", "v", "o", "lse"],
     "fp8_sdpa": ["q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale", "o", "lse"],
     "qk_dot": ["q_code", "k_code", "q_scale", "k_scale", "s"],
+    "softcap_sinks": ["q", "k", "v", "sinks", "o", "lse"],
     "sdpa_varlen": ["q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "o", "lse"],
     "paged_decode": ["q", "k_cache", "v_cache", *TABLE, "o", "lse"],
     "paged_decode_fp8": ["q", "k_cache_code", "v_cache_code", *TABLE, "k_scale", "v_scale", "o", "lse"],
@@ -55,7 +56,7 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
         assert found.pop(lever) == values[0], lever
     if len(rung.masks) > 1:
         assert MASKS[int(found.pop("CAUSAL"))] == "none"
-    if "sliding_window" in rung.also:
+    if {"sliding_window", "softcap_sinks"} & {rung.task, *rung.also}:
         assert found.pop("WINDOW_LEFT") == found.pop("WINDOW_RIGHT") == "-1"
     if len(rung.encodings) > 1:
         assert ENCODINGS[int(found.pop("ENCODING"))] == rung.encodings[0]
@@ -63,6 +64,7 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
         assert found.pop("ELEMENT") == ELEMENTS[rung.outputs[0]]
     found.pop("SCALED", None)  # of `qk_dot`: it changes the result, so it is not a lever
     found.pop("FUSED_PRODUCTS", None)  # of `fp8_hopper`: the arithmetic of its GPU, which the gate emulates
+    found.pop("SOFT_CAP", None)  # of `softcap_sinks`: it changes the result
     found.pop("PAGE", None)  # of pages: the layout of its inputs
     assert not found
 

@@ -1,4 +1,4 @@
-"""Kernels on points of the family: rungs with windows, lengths or pages; `scalar` with a window, or a cap and sinks.
+"""Kernels on points of the family: rungs with windows, caps and sinks, lengths or pages; `scalar` with a window.
 They are judged, and their mistakes are named.
 """
 
@@ -23,14 +23,6 @@ WINDOW = (
     ("if (CAUSAL == 0) return SKV;", "if (CAUSAL == 0) return max(0, min(SKV, query + SKV - SQ + WINDOW_RIGHT + 1));"),
     ("for (int key = 0;", "for (int key = max(0, (CAUSAL == 1 ? query : query + SKV - SQ) - WINDOW_LEFT);"),
 )  # fmt: skip
-CAP_AND_SINKS = (
-    ("// weft: define  WARPS = 4", "// weft: define  WARPS = 4\n// weft: define  SOFT_CAP = 1.0"),
-    ("// weft: out     o ", "// weft: in      sinks : f32[HQ] = normal\n// weft: out     o "),
-    ("(q, k, v, o, lse, HKV", "(q, k, v, o, lse, sinks, HKV"),
-    ("float* __restrict__ lse, int HKV", "float* __restrict__ lse, const float* __restrict__ sinks, int HKV"),
-    ("warp_sum(products) * scale;", "SOFT_CAP * tanhf(warp_sum(products) * scale / SOFT_CAP);"),
-    ("float m = -CUDART_INF_F, l = 0.0f;", "float m = sinks[h], l = 1.0f;"),
-)  # fmt: skip
 CASES = (
     ("sliding_window", "scalar", WINDOW, ("const int diagonal", "// window\n    const int diagonal"), Status.PASSED),
     ("sliding_window", "scalar", WINDOW, ("- WINDOW_LEFT)", "- WINDOW_LEFT + 1)"), Status.INCORRECT_NUMERICAL),
@@ -39,8 +31,8 @@ CASES = (
     ("sliding_window", "pipelined", (), ("+ WINDOW_RIGHT + 1)", "+ WINDOW_RIGHT)"), Status.INCORRECT_NUMERICAL),
     ("sliding_window", "fa_triton", (), ("+ shift  # no", "+ shift  # no"), Status.PASSED),
     ("sliding_window", "fa_triton", (), ("+ shift  # no", "+ shift + 1  # no"), Status.INCORRECT_NUMERICAL),
-    ("softcap_sinks", "scalar", CAP_AND_SINKS, ("float m = sinks[h]", "float m = sinks[h]"), Status.PASSED),
-    ("softcap_sinks", "scalar", CAP_AND_SINKS, ("l = 1.0f", "l = 0.0f"), Status.INCORRECT_NUMERICAL),
+    ("softcap_sinks", "softcap_sinks", (), ("float m = sinks[h]", "float m = sinks[h]"), Status.PASSED),
+    ("softcap_sinks", "softcap_sinks", (), ("l = 1.0f;", "l = 0.0f;"), Status.INCORRECT_NUMERICAL),
     ("sdpa_varlen", "varlen_triton", (), ("    k_begin = ", "    k_begin = "), Status.PASSED),
     ("sdpa_varlen", "varlen_triton", (), ("1 + SKV - SQ", "2 + SKV - SQ"), Status.INCORRECT_NUMERICAL),
     ("sdpa_varlen", "varlen_triton", (), ("(k_begin.to", "(0 * k_begin.to"), Status.INCORRECT_NUMERICAL),
@@ -85,9 +77,9 @@ MISTAKES = (
     ("sliding_window", "scalar", (*WINDOW, ("- WINDOW_LEFT)", "- WINDOW_LEFT + 1)")), "left_short", "masked"),
     ("sliding_window", "scalar", (("    const int diagonal", "    const int diagonal"),), "window_ignored", "masked"),
     ("sliding_window", "pipelined", (("- WINDOW_LEFT);", "- WINDOW_LEFT - 1);"),), "left_long", "masked"),
-    ("softcap_sinks", "scalar", (*CAP_AND_SINKS, ("l = 1.0f", "l = 0.0f")), "sink_ignored", "l"),
-    ("softcap_sinks", "scalar", (*CAP_AND_SINKS, ("SOFT_CAP * tanhf", "tanhf")), "cap_not_multiplied", "scores"),
-    ("softcap_sinks", "scalar", (*CAP_AND_SINKS, ("* scale / SOFT_CAP", "/ SOFT_CAP")), "no_scale", ""),
+    ("softcap_sinks", "softcap_sinks", (("l = 1.0f;", "l = 0.0f;"),), "sink_ignored", "l"),
+    ("softcap_sinks", "softcap_sinks", (("return CAP * tanhf", "return tanhf"),), "cap_not_multiplied", "scores"),
+    ("softcap_sinks", "softcap_sinks", (("(products) * scale)", "(products))"),), "no_scale", ""),
     ("paged_decode", "paged_decode", (("+ key % PAGE)", "+ (key + 1) % PAGE)"),), "slot_one_late", "k"),
     ("paged_decode_fp8", "paged_decode_fp8", HEADS_IN_TURN, "scale_of_query_head", "k"),
     ("sdpa_varlen", "varlen_triton", (("(k_begin.to", "(0 * k_begin.to"),), "offsets_ignored", "k"),

@@ -21,7 +21,8 @@ from weft.core.chips import DEFAULT_GPU, target_of
 from weft.core.errors import UsageError
 from weft.kernels.ladder import MASKS, RUNGS
 from weft.torch import ForwardOnly, fp8_sdpa, kernel_call, sdpa
-from weft.torch.functions import _FP8_SDPA, _SDPA, DTYPES, ENCODED, Wanted, backward_rung, choose_rung, why_not
+from weft.torch.choose import DTYPES, ENCODED, Wanted, backward_rung, choose_rung, why_not
+from weft.torch.functions import _FP8_SDPA, _SDPA
 from weft.torch.kernel_call import KernelWentWrong
 
 D = 16
@@ -348,7 +349,7 @@ def test_the_highest_rung_that_supports_the_call_is_chosen(wanted: Wanted) -> No
 
 
 def test_a_call_that_no_rung_supports_is_refused_with_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.torch.functions.RUNGS", {"wmma": RUNGS["wmma"]})
+    monkeypatch.setattr("weft.torch.choose.RUNGS", {"wmma": RUNGS["wmma"]})
     with pytest.raises(UsageError, match="wmma: its largest head dimension is 128, not 200"):
         choose_rung(Wanted("f16", "none", 200, 8, 8, 1))
 

@@ -8,6 +8,7 @@ emulation and gates only know dense arrays (b, h, s, d) with a mask and `Logits`
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,8 @@ Layout = Literal["dense", "varlen", "paged"]
 Q_SHARES = (1.0, 3 / 7, 0.0, 2 / 3, 1 / 5)
 KV_SHARES = (1.0, 4 / 7, 1 / 3, 0.0, 5 / 7)
 """Lengths of batch entries as a share of the longest, in turn: the third has no query, the fourth no key."""
+NO_LIMIT: Mapping[str, str] = MappingProxyType({"WINDOW_LEFT": "-1", "WINDOW_RIGHT": "-1", "SOFT_CAP": "0"})
+"""The macros of an attention without a window and a cap, for kernels that have them."""
 NO_SINK = -30.0
 """A sink that takes no weight, even from keys at the lower end of a soft cap."""
 

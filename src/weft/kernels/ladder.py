@@ -32,8 +32,8 @@ class Rung:
     task: str
     """The arguments it takes: `sdpa`, `quantised_sdpa` (the same arguments, quantised by the kernel), `fp8_sdpa` (8-bit
     codes, a scale per head), `qk_dot` (the scores alone), `sdpa_backward` (Q, K, V, O, LSE and dO),
-    `sdpa_varlen` (packed sequences, their ends), `paged_decode` (Q, pages of K and V, a table of them) or
-    `paged_decode_fp8` (the same with codes in the pages)."""
+    `softcap_sinks` (Q, K, V, a sink per query head), `sdpa_varlen` (packed sequences, their ends), `paged_decode` (Q,
+    pages of K and V, a table of them) or `paged_decode_fp8` (the same with codes in the pages)."""
     dtypes: tuple[str, ...]
     """Types of Q, K and V, the default first; of Q alone where only K and V are codes."""
     outputs: tuple[str, ...] = ANY_FLOAT
@@ -110,8 +110,16 @@ _LADDER = (
         levers={"SPLITS": ("4", "1", "2", "8"), "WARPS": ("4", "1", "8")},
     ),
     Rung(
+        name="softcap_sinks",
+        idea="`scalar` with soft cap, sinks and window",
+        task="softcap_sinks",
+        dtypes=ANY_FLOAT,
+        rows="WARPS",
+        levers={"WARPS": ("4", "1", "8")},
+    ),
+    Rung(
         name="fp8_scalar",
-        idea="8-bit Q, K, V, fused, no tensor cores: the baseline of the 8-bit rungs",
+        idea="8-bit Q, K, V, fused, no tensor cores: the 8-bit baseline",
         task="fp8_sdpa",
         dtypes=("u8",),
         encodings=ENCODINGS,
@@ -145,7 +153,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_wmma",
-        idea="8-bit Q, K, V become fp16 on the way into shared memory, both products on WMMA",
+        idea="8-bit Q, K, V become fp16 in shared memory, both products on WMMA",
         task="fp8_sdpa",
         dtypes=("u8",),
         encodings=ENCODINGS,
@@ -161,7 +169,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_mma",
-        idea="quantises Q, K, V and P to E4M3 itself, both products on FP8 tensor cores",
+        idea="quantises Q, K, V, P to E4M3 itself, both products on FP8 tensor cores",
         task="quantised_sdpa",
         dtypes=ANY_FLOAT,
         largest_d=128,
@@ -174,7 +182,7 @@ _LADDER = (
     ),
     Rung(
         name="pipelined",
-        idea="mma.sync on registers, cp.async double buffering, XOR swizzle, split keys where the grid is small",
+        idea="mma.sync on registers, cp.async double buffering, XOR swizzle, split keys on small grids",
         task="sdpa",
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
@@ -185,7 +193,7 @@ _LADDER = (
     ),
     Rung(
         name="hopper_tma",
-        idea="sm_90a: a producer loads tiles by TMA, consumer warpgroups multiply them by wgmma",
+        idea="sm_90a: a producer loads by TMA, consumer warpgroups multiply by wgmma",
         task="sdpa",
         dtypes=("f16",),
         outputs=("f16",),
@@ -197,7 +205,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_pipelined",
-        idea="bit-identical to `fp8_mma`, with cp.async double buffering, XOR swizzle, ldmatrix",
+        idea="`fp8_mma` to the bit, with cp.async, XOR swizzle, ldmatrix",
         task="quantised_sdpa",
         dtypes=ANY_FLOAT,
         largest_d=128,
@@ -205,7 +213,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_hopper",
-        idea="sm_90a: the recipe of `fp8_mma` by TMA and wgmma, V transposed in shared memory",
+        idea="sm_90a: `fp8_mma` by TMA and wgmma, V transposed in shared memory",
         task="quantised_sdpa",
         dtypes=ANY_FLOAT,
         largest_d=128,
@@ -242,7 +250,7 @@ _LADDER = (
     ),
     Rung(
         name="backward",
-        idea="the backward pass without atomics: a warp per query, then per key",
+        idea="backward pass without atomics: a warp per query, then per key",
         task="sdpa_backward",
         dtypes=ANY_FLOAT,
         levers={"WARPS": ("4", "1", "8")},
@@ -258,7 +266,7 @@ _LADDER = (
     ),
     Rung(
         name="backward_triton",
-        idea="the same on tiles and tensor cores, in Triton",
+        idea="`backward_mma` in Triton",
         task="sdpa_backward",
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
@@ -286,7 +294,7 @@ _LADDER = (
     ),
     Rung(
         name="paged_decode_fp8",
-        idea="`paged_decode` on E4M3 codes of K and V, their scales outside the loop over keys",
+        idea="`paged_decode` on E4M3 codes of K and V",
         task="paged_decode_fp8",
         dtypes=ANY_FLOAT,
         encodings=("e4m3",),

@@ -23,12 +23,13 @@ SEED = 9
 PER_RUNG = 42
 HELD_OUT_RUNGS = ("fp8_wmma", "fa_triton")
 LEFT_OUT = (
-    "qk_dot", "backward", "backward_mma", "backward_triton", "varlen_triton", "paged_decode", "paged_decode_fp8",
+    "qk_dot", "backward", "backward_mma", "backward_triton", "softcap_sinks", "varlen_triton", "paged_decode",
+    "paged_decode_fp8",
     "hopper_tma", "fp8_hopper",
 )  # fmt: skip
 """`qk_dot` computes only scores: there is no other stage to distinguish them from. The backward pass has other stages;
-those of packed sequences and of pages are not located in a run. The labelled sample is that of the rungs for every GPU:
-`hopper_tma`, whose bugs are in tests/zoo, and `fp8_hopper` are for one."""
+those of caps and sinks, of packed sequences and of pages are not located in a run. The labelled sample is that of the
+rungs for every GPU: `hopper_tma`, whose bugs are in tests/zoo, and `fp8_hopper` are for one."""
 NO_STAGE = "-"
 
 

@@ -1,52 +1,19 @@
 """`sdpa` and `fp8_sdpa`: PyTorch's scaled_dot_product_attention on kernels of the ladder. `sdpa` has gradients."""
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from weft.attention.contract import DENSE, Contract
 from weft.attention.quantise import QUANTISERS
 from weft.core.errors import UsageError
-from weft.core.names import did_you_mean
-from weft.kernels.ladder import ENCODINGS, RUNGS, Rung
+from weft.kernels.ladder import ENCODINGS
 
-from .kernel_call import Chosen, kernel_for, run_kernel
-
-DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
-ALIGNMENTS = ("top_left", "bottom_right")
-_REFUSED = {
-    "attn_mask": "attn_mask is not supported: the kernels have only causal masks (is_causal, causal_align)",
-    "dropout_p": "dropout_p is not supported: the kernels compute no dropout; apply it in the caller",
-}
-ENCODED = ("fp8_sdpa", "quantised_sdpa")
-"""Tasks of rungs that compute on 8-bit codes, which are inputs or made by the kernel."""
-SELF_QUANTISED = "e4m3"
-"""The encoding of rungs that quantise by themselves."""
-BACKWARD = ("backward_mma", "backward")
-"""The rungs that compute gradients, the fastest first; the last supports every call that a forward rung does."""
-TILE = 128
-"""A rung that takes only full tiles gets sequences that are a multiple of this."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The properties of a call that decide which kernels support it."""
-
-    dtype: str
-    mask: str
-    d: int
-    sq: int
-    skv: int
-    group: int
-    """Query heads per key head."""
-    encoding: str = ""
-    """The encoding of 8-bit codes; empty where Q, K and V are numbers."""
-
-
-class ForwardOnly(UsageError):
-    """These kernels have no backward pass."""
+from .choose import DTYPES, Wanted, backward_rung, choose_rung, compute
+from .dense_call import DenseCall, empty_outputs
+from .kernel_call import Chosen, run_kernel
+from .options import cap_of, mask_of, require_no_gradient, scale_of, window_of
 
 
 def sdpa(
@@ -59,6 +26,9 @@ def sdpa(
     enable_gqa: bool = False,
     return_lse: bool = False,
     causal_align: str = "top_left",
+    window: tuple[int | None, int | None] | None = None,
+    soft_cap: float | None = None,
+    sinks: torch.Tensor | None = None,
     rung: str | None = None,
     **unknown: Any,
 ) -> Any:
@@ -68,11 +38,23 @@ def sdpa(
     keys) gives 0 and LSE -inf. `rung` names a kernel of the ladder; the default is the highest that supports the call.
     Gradients of O flow to q, k and v through the rung `backward_mma`, or `backward` where that does not support the
     call; LSE has none.
+
+    `window` is (left, right): the keys before and after the diagonal that a query sees; None: no limit. With
+    `soft_cap` scores become cap·tanh(score / cap). `sinks` (heads,) are logits that count in the sum of each row,
+    without a value. These three have no gradients.
     """
-    mask = _mask(is_causal, causal_align, unknown)
-    call = _Call(q, k, v, enable_gqa)
-    factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else float(scale)
-    o, lse = _SDPA(call.q, call.k, call.v, mask, factor, rung or "")
+    mask = mask_of(is_causal, causal_align, unknown)
+    call = DenseCall(q, k, v, enable_gqa)
+    # Without a window the lengths are not compared: torch.compile would make a graph for equal and for other ones.
+    known = window is None or causal_align == "bottom_right" or q.size(-2) == k.size(-2)
+    left, right = window_of(window, mask, known_diagonal=known)
+    cap, factor, logits = cap_of(soft_cap), scale_of(scale, q.size(-1)), call.sinks(sinks)
+    if (left, right, cap, logits) == (None, None, None, None):
+        o, lse = _SDPA(call.q, call.k, call.v, mask, factor, rung or "")
+    else:
+        what = "weft.torch.sdpa with window, soft_cap or sinks"
+        require_no_gradient(what, "without these options it has gradients", q, k, v, sinks)
+        o, lse = _SDPA_VARIANT(call.q, call.k, call.v, logits, mask, factor, rung or "", left, right, cap)
     return call.result(o, lse, return_lse)
 
 
@@ -95,89 +77,19 @@ def fp8_sdpa(
     `encoding` is e4m3, or the linear sim_fp8. A rung that takes codes gets those of Weft's quantisers, with a scale per
     head; one that quantises by itself (`fp8_mma`) gets q, k and v.
     """
-    mask = _mask(is_causal, causal_align, unknown)
+    mask = mask_of(is_causal, causal_align, unknown)
     if encoding not in ENCODINGS:
         raise UsageError(f"encoding {encoding!r}: use one of {', '.join(ENCODINGS)}")
-    _require_no_gradient(q, k, v)
-    call = _Call(q, k, v, enable_gqa)
-    factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else float(scale)
-    o, lse = _FP8_SDPA(call.q, call.k, call.v, mask, factor, encoding, rung or "")
+    require_no_gradient("weft.torch.fp8_sdpa", "use weft.torch.sdpa for training", q, k, v)
+    call = DenseCall(q, k, v, enable_gqa)
+    o, lse = _FP8_SDPA(call.q, call.k, call.v, mask, scale_of(scale, q.size(-1)), encoding, rung or "")
     return call.result(o, lse, return_lse)
-
-
-def _mask(is_causal: bool, causal_align: str, unknown: dict[str, Any]) -> str:
-    for name in unknown:
-        raise UsageError(_REFUSED.get(name, f"unknown option {name!r}"))
-    if causal_align not in ALIGNMENTS:
-        raise UsageError(f"causal_align {causal_align!r}: use 'top_left' (PyTorch) or 'bottom_right' (FlashAttention)")
-    return causal_align if is_causal else "none"
-
-
-class _Call:
-    """q, k and v reshaped to (batch, heads, length, dimension), and the reverse for the result."""
-
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, enable_gqa: bool) -> None:
-        _check(q, k, v)
-        if k.shape[-3:-2] != v.shape[-3:-2]:
-            raise UsageError(f"k has {k.size(-3)} heads and v {v.size(-3)}: give them the same number")
-        heads, kv_heads = (x.size(-3) if x.dim() > 2 else 1 for x in (q, k))
-        if enable_gqa:
-            if heads % kv_heads:
-                raise UsageError(f"{heads} query heads are not a multiple of {kv_heads} key heads")
-        elif heads != kv_heads and 1 not in (heads, kv_heads):
-            raise UsageError(f"{heads} query heads and {kv_heads} key heads: pass enable_gqa=True, or equal numbers")
-        batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
-        if heads == 1 and kv_heads > 1:
-            heads = kv_heads
-        self.shape = (*batch, heads, q.size(-2)) if q.dim() > 2 or k.dim() > 2 else (q.size(-2),)
-        self.d = q.size(-1)
-        self.q = q.expand(*batch, heads, q.size(-2), self.d).reshape(-1, heads, q.size(-2), self.d)
-        self.k, self.v = (
-            x.expand(*batch, kv_heads, x.size(-2), self.d).reshape(-1, kv_heads, x.size(-2), self.d) for x in (k, v)
-        )
-
-    def result(self, o: torch.Tensor, lse: torch.Tensor, return_lse: bool) -> Any:
-        o = o.reshape(*self.shape, self.d)
-        return (o, lse.reshape(self.shape)) if return_lse else o
-
-
-def _require_no_gradient(*tensors: torch.Tensor) -> None:
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        raise ForwardOnly(
-            "weft.torch.fp8_sdpa is forward only: no gradient can flow through codes. "
-            "Call it under torch.no_grad(), or detach q, k and v; use weft.torch.sdpa for training"
-        )
-
-
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
-        raise UsageError(f"q, k and v must be all f16, all bf16 or all f32, not {q.dtype}, {k.dtype}, {v.dtype}")
-    if not q.device == k.device == v.device:
-        raise UsageError(f"q, k and v are on {q.device}, {k.device}, {v.device}: put them on one device")
-    if min(q.dim(), k.dim(), v.dim()) < 2:
-        raise UsageError("q, k and v must be (…, heads, length, dimension); give at least (length, dimension)")
-    if k.size(-2) != v.size(-2):
-        raise UsageError(f"k has {k.size(-2)} rows and v has {v.size(-2)}: give them the same number")
-    if not q.size(-1) == k.size(-1) == v.size(-1):
-        raise UsageError(f"head dimensions {q.size(-1)}, {k.size(-1)}, {v.size(-1)}: q, k and v must have the same")
-    if 0 in (*q.shape, *k.shape, *v.shape):
-        raise UsageError(f"a tensor is empty: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}")
 
 
 def _forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, rung: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    chosen = choose_rung(_wanted(q, k, mask), rung)
-    o, lse = _empty(q)
-    tensors = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
-    run_kernel(Chosen(chosen.name, DTYPES[q.dtype], mask, scale), tensors, {"o": o, "lse": lse})
-    return o, lse
-
-
-def _fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, rung: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _empty(q)
+    return compute(_wanted(q, k, mask), {"q": q, "k": k, "v": v}, empty_outputs(q), scale, rung)
 
 
 def _backward(
@@ -229,34 +141,37 @@ def _gradients(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> 
     return (*_SDPA_BACKWARD(*ctx.saved_tensors, do, ctx.mask, ctx.scale), None, None, None)
 
 
+def _variant(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None,
+    mask: str,
+    scale: float,
+    rung: str,
+    left: int | None,
+    right: int | None,
+    soft_cap: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    contract = Contract(left=left, right=right, soft_cap=soft_cap, sinks=sinks is not None)
+    tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
+    return compute(_wanted(q, k, mask, contract=contract), tensors, empty_outputs(q), scale, rung)
+
+
 def _fp8_forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, encoding: str, rung: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    chosen = choose_rung(_wanted(q, k, mask, encoding), rung)
-    o, lse = _empty(q)
-    call = Chosen(chosen.name, DTYPES[q.dtype], mask, scale, encoding)
-    takes = {line.name for line in kernel_for(call, "sm_89").arrays}
+    wanted = _wanted(q, k, mask, encoding)
+    chosen = choose_rung(wanted, rung)
     tensors = {"q": q, "k": k, "v": v}
-    if "q_code" in takes:
+    if chosen.task == "fp8_sdpa":
         tensors = {name: coded for key, x in tensors.items() for name, coded in _quantised(key, x, encoding).items()}
-    run_kernel(call, {name: x.contiguous() for name, x in tensors.items()}, {"o": o, "lse": lse})
-    return o, lse
+    return compute(wanted, tensors, empty_outputs(q), scale, chosen.name)
 
 
-def _fp8_fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, encoding: str, rung: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _empty(q)
-
-
-def _empty(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    b, heads, length, d = q.shape
-    return q.new_empty((b, heads, length, d)), q.new_empty((b, heads, length), dtype=torch.float32)
-
-
-def _wanted(q: torch.Tensor, k: torch.Tensor, mask: str, encoding: str = "") -> Wanted:
+def _wanted(q: torch.Tensor, k: torch.Tensor, mask: str, encoding: str = "", contract: Contract = DENSE) -> Wanted:
     group = q.size(1) // k.size(1)
-    return Wanted(DTYPES[q.dtype], mask, q.size(3), q.size(2), k.size(2), group, encoding)
+    return Wanted(DTYPES[q.dtype], mask, q.size(3), q.size(2), k.size(2), group, encoding, contract)
 
 
 def _quantised(name: str, x: torch.Tensor, encoding: str) -> dict[str, torch.Tensor]:
@@ -267,69 +182,12 @@ def _quantised(name: str, x: torch.Tensor, encoding: str) -> dict[str, torch.Ten
     return {f"{name}_code": codes.to(x.device), f"{name}_scale": scale.to(x.device)}
 
 
-def choose_rung(wanted: Wanted, name: str = "") -> Rung:
-    """Return the named rung, or the highest of the ladder that supports the call; raises with all reasons otherwise."""
-    if name:
-        if name not in RUNGS:
-            raise UsageError(f"rung {name!r}{did_you_mean(name, RUNGS)}: the ladder has {', '.join(RUNGS)}")
-        why = why_not(RUNGS[name], wanted)
-        if why:
-            raise UsageError(f"rung {name} does not support this call: {why}")
-        return RUNGS[name]
-    reasons = []
-    for rung in reversed(list(RUNGS.values())):
-        why = why_not(rung, wanted) or _must_be_named(rung)
-        if not why:
-            return rung
-        reasons.append(f"{rung.name}: {why}")
-    raise UsageError(f"no rung of the ladder supports this call. {'; '.join(reasons)}")
-
-
-def backward_rung(wanted: Wanted) -> str:
-    """Return the rung that computes the gradients of a call."""
-    return next((name for name in BACKWARD if not _lacks(RUNGS[name], wanted)), BACKWARD[-1])
-
-
-def _must_be_named(rung: Rung) -> str:
-    """Return why a rung is not chosen where the caller names none; empty if it is."""
-    if rung.gpu:
-        return f"rungs for one GPU ({rung.gpu}) must be named"
-    return "" if rung.language == "CUDA" else "rungs of other compilers must be named"
-
-
-def why_not(rung: Rung, wanted: Wanted) -> str:
-    """Return the first reason why the rung does not support the call; empty if it does."""
-    served = ENCODED if wanted.encoding else ("sdpa",)
-    if rung.task not in served:
-        return f"it computes {rung.task}, not {served[0]}"
-    encodings = (SELF_QUANTISED,) if rung.task == "quantised_sdpa" else rung.encodings
-    if wanted.encoding and wanted.encoding not in encodings:
-        return f"its codes are {' or '.join(encodings)}, not {wanted.encoding}"
-    return _lacks(rung, wanted)
-
-
-def _lacks(rung: Rung, wanted: Wanted) -> str:
-    """Return the type, mask or size of the call that the rung does not take; empty if it takes all."""
-    dtypes = rung.outputs if rung.task == "fp8_sdpa" else rung.dtypes
-    if wanted.dtype not in dtypes:
-        return f"it takes {' or '.join(dtypes)}, not {wanted.dtype}"
-    if wanted.mask not in rung.masks:
-        return f"it has the masks {', '.join(rung.masks)}, not {wanted.mask}"
-    if rung.largest_d is not None and wanted.d > rung.largest_d:
-        return f"its largest head dimension is {rung.largest_d}, not {wanted.d}"
-    if wanted.d % rung.multiple_d:
-        return f"its head dimensions are multiples of {rung.multiple_d}, {wanted.d} is not"
-    if wanted.group > 1 and not rung.gqa:
-        return "it does not support GQA (several query heads per key head)"
-    if not rung.ragged and (wanted.sq % TILE or wanted.skv % TILE):
-        return f"it takes only sequences that are a multiple of {TILE}"
-    return ""
-
-
 _SDPA: Any = torch.library.custom_op("weft::sdpa", _forward, mutates_args=())
-_SDPA.register_fake(_fake)
+_SDPA.register_fake(empty_outputs)
 _SDPA.register_autograd(_gradients, setup_context=_keep)
 _SDPA_BACKWARD: Any = torch.library.custom_op("weft::sdpa_backward", _backward, mutates_args=())
 _SDPA_BACKWARD.register_fake(_backward_fake)
 _FP8_SDPA: Any = torch.library.custom_op("weft::fp8_sdpa", _fp8_forward, mutates_args=())
-_FP8_SDPA.register_fake(_fp8_fake)
+_FP8_SDPA.register_fake(empty_outputs)
+_SDPA_VARIANT: Any = torch.library.custom_op("weft::sdpa_variant", _variant, mutates_args=())
+_SDPA_VARIANT.register_fake(empty_outputs)

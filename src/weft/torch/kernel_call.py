@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from weft.attention.contract import DENSE, NO_LIMIT, Contract
 from weft.attention.dtypes import numpy_dtype
 from weft.core.chips import target_of
 from weft.core.errors import WeftError
@@ -42,6 +43,7 @@ class Chosen:
     mask: str
     scale: float
     encoding: str = ""
+    contract: Contract = DENSE
 
 
 def run_kernel(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor]) -> None:
@@ -60,6 +62,7 @@ def run_kernel(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs: Map
 def kernel_for(chosen: Chosen, arch: str) -> KernelFile:
     """Return the rung's file, with the scale of the call instead of the one its lines compute."""
     macros = {"ELEMENT": ELEMENTS[chosen.dtype], "CAUSAL": str(MASKS.index(chosen.mask))}
+    macros |= {**NO_LIMIT, **chosen.contract.defines()}
     if chosen.encoding:
         macros["ENCODING"] = str(ENCODINGS.index(chosen.encoding))
     file = load(RUNGS[chosen.rung].path, arch=arch)
