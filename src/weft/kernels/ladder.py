@@ -76,7 +76,7 @@ class Rung:
 _LADDER = (
     Rung(
         name="qk_dot",
-        idea="one warp computes one dot product of quantised Q and K",
+        idea="one warp per dot product of quantised Q and K",
         task="qk_dot",
         dtypes=("u8",),
         outputs=("f32",),
@@ -86,7 +86,7 @@ _LADDER = (
     ),
     Rung(
         name="scalar",
-        idea="fused, online softmax, no tensor cores: the trusted baseline",
+        idea="fused, online softmax: the trusted baseline",
         task="sdpa",
         dtypes=ANY_FLOAT,
         rows="WARPS",
@@ -119,7 +119,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_scalar",
-        idea="8-bit Q, K, V, fused, no tensor cores: the 8-bit baseline",
+        idea="8-bit Q, K, V, fused: the 8-bit baseline",
         task="fp8_sdpa",
         dtypes=("u8",),
         encodings=ENCODINGS,
@@ -182,7 +182,7 @@ _LADDER = (
     ),
     Rung(
         name="pipelined",
-        idea="mma.sync on registers, cp.async double buffering, XOR swizzle, split keys on small grids",
+        idea="mma.sync, cp.async double buffering, XOR swizzle, split keys on small grids",
         task="sdpa",
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
