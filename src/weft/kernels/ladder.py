@@ -286,7 +286,7 @@ _LADDER = (
     ),
     Rung(
         name="paged_decode_fp8",
-        idea="`paged_decode` on E4M3 codes of K and V, their scales outside the loop over keys",
+        idea="the same on E4M3 codes of K and V, read as words, scaled after the sums",
         task="paged_decode_fp8",
         dtypes=ANY_FLOAT,
         encodings=("e4m3",),
