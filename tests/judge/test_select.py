@@ -8,6 +8,7 @@ import pytest
 from weft.attention.shapes import SHAPES, shape
 from weft.cli.main import main
 from weft.core.status import Status
+from weft.engines.kernel_file import load
 from weft.judge.runs import Refused
 from weft.judge.select import Choice, Supports, find_candidate, first_pass, hide_seeds, plan, refused_shapes, workloads
 from weft.kernels.ladder import RUNGS
@@ -145,3 +146,16 @@ def test_every_tenth_workload_has_a_hidden_seed() -> None:
         at for at in range(25) if at not in (9, 19)
     ]
     assert hide_seeds(todo[:9], 1 << 30) == tuple(todo[:9])
+
+
+def test_a_file_without_the_macro_has_the_encoding_of_its_task(tmp_path: Path) -> None:
+    """`paged_decode_fp8` has one encoding, `fp8_sdpa` two, of which the first is meant; the same in compiled PTX."""
+    for rung, meant in (("paged_decode_fp8", "e4m3"), ("fp8_scalar", "sim_fp8")):
+        source, task = RUNGS[rung].path.read_text().replace(" - 129 * ENCODING", ""), RUNGS[rung].task
+        file, compiled = tmp_path / f"{rung}.cu", tmp_path / f"{rung}.ptx"
+        file.write_text(source.replace("// weft: define  ENCODING = 0", "#define ENCODING 0"))
+        assert find_candidate(str(file), task=task)[1].encodings == (meant,)
+        lines = [line for line in source.splitlines() if line.startswith("// weft:") and "ENCODING =" not in line]
+        text = "\n".join(lines).replace("ELEMENT[", "f16[").replace("<{D}>", "")
+        compiled.write_text(f"{text}\n{load(RUNGS[rung].path).compile().ptx}")
+        assert find_candidate(str(compiled), task=task)[1].encodings == (meant,)

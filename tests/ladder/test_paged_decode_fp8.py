@@ -40,7 +40,7 @@ def test_exact_scales_give_the_scores_of_decode_over_numbers(levers: dict[str, s
     In u · rescale + p · v the compiler rounds one of the products, then the sum. Each kernel rounds twice per key, and
     twice per split in the merge: each time by 2^-24 of at most l · max|V|.
     """
-    arrays = drawn(shape("b4-hq4-hkv2-sq5-skv77-d37"), "f32")
+    arrays = drawn(shape("b4-hq4-hkv2-sq5-skv77-d37"), "f32")  # an odd D: lanes have the columns of `paged_decode`
     arrays["k_scale"], arrays["v_scale"] = np.float32([0.25, 0.125]), np.float32([0.5, 16])
     coded = run("paged_decode_fp8", arrays, "f32", **levers)
     plain = {name: arrays[name] for name in ("q", "block_table", "seq_lens")}
@@ -52,13 +52,14 @@ def test_exact_scales_give_the_scores_of_decode_over_numbers(levers: dict[str, s
     assert (np.abs(coded["o"] - decoded["o"]) <= rounded).all()
 
 
-def test_every_code_is_read_as_pytorch_reads_it() -> None:
-    """One key has all weight: O is its row of V, the 254 codes that are numbers."""
-    codes = np.array([code for code in range(256) if code & 0x7F != 0x7F], np.uint8)
-    cache = np.full((1, 16, 1, 254), 0x7F, np.uint8)
+@pytest.mark.parametrize("d", [254, 255, 256])
+def test_every_code_is_read_as_pytorch_reads_it(d: int) -> None:
+    """One key has all weight: O is its row of V, the 254 codes that are numbers. A lane reads 2, 1 or 4 at once."""
+    codes = np.array([*(code for code in range(256) if code & 0x7F != 0x7F), 0, 0][:d], np.uint8)
+    cache = np.full((1, 16, 1, d), 0x7F, np.uint8)
     cache[0, 0, 0] = codes
     arrays = {
-        "q": np.ones((1, 1, 1, 254), np.float32), "k_cache_code": cache, "v_cache_code": cache,
+        "q": np.ones((1, 1, 1, d), np.float32), "k_cache_code": cache, "v_cache_code": cache,
         "block_table": np.zeros((1, 1), np.int32), "seq_lens": np.ones(1, np.int32),
         "k_scale": np.float32([2.0**-6]), "v_scale": np.float32([0.5]),
     }  # fmt: skip
