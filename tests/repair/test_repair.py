@@ -13,7 +13,7 @@ from weft.diagnose.diagnose import diagnose
 from weft.diagnose.suspects import suspects
 from weft.judge.select import Choice, find_candidate
 from weft.repair.attempt import Bench
-from weft.repair.repair import find_repairs
+from weft.repair.repair import Found, find_repairs
 from weft.repair.templates import Kind
 from weft.tasks.task import Workload
 
@@ -63,10 +63,10 @@ def test_only_the_launch_with_the_edits_is_compiled_again(tmp_path: Path) -> Non
     bench = Bench.of(candidate, supports.task, supports.task.draw(workload))
     edits = [edit for edit in bench.edits() if edit.place.line == line and edit.kind is Kind.CALL]
     assert bench.is_mixed and {bench.launches_of[edit.function] for edit in edits} == {(1,)}
-    assert "fminf → max" in [edit.words for edit in bench.passing(edits)]
+    assert "fminf → max" in [edit.words for edit, trial in bench.tried(edits) if trial.passed]
     before = [array.copy() for array in bench.bound.arrays.values()]
     first = [edit for edit in bench.edits() if bench.launches_of[edit.function] == (0,)][:20]
-    assert list(bench.passing(first)) == []
+    assert not [edit for edit, trial in bench.tried(first) if trial.passed]
     after = bench.bound.arrays.values()
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True))
 
@@ -76,7 +76,7 @@ def test_a_right_kernel_and_one_without_a_debug_build_have_no_repair(rung: str) 
     candidate, supports = find_candidate(rung, task=None)
     workload = Workload(Shape("tiny", 1, 1, 1, 4, 8, 32), "f16", "none", "unit_normal", 0)
     problem = supports.task.draw(workload)
-    assert find_repairs(candidate, supports.task, [problem], [], lambda told: None) == ()
+    assert find_repairs(candidate, supports.task, [problem], [], lambda told: None) == Found()
 
 
 def test_a_kernel_of_weft_is_not_changed(capsys: pytest.CaptureFixture[str]) -> None:

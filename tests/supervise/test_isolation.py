@@ -342,6 +342,21 @@ def test_the_isolation_can_be_probed_without_a_fork_server() -> None:
     assert probe_here() == Isolation({})
 
 
+def test_packages_that_are_links_may_be_read_and_other_links_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, private = tmp_path / "kept" / "nvidia", tmp_path / "private"
+    packages, work = tmp_path / "site-packages", tmp_path / "work"
+    for folder in (kept, private, packages, work):
+        folder.mkdir(parents=True)
+    (packages / "nvidia").symlink_to(kept)
+    (work / "data").symlink_to(private)
+    monkeypatch.setattr(sys, "path", [str(packages), str(work), str(tmp_path / "gone-packages")])
+    reads = room_for(tmp_path / "scratch").reads
+    assert kept in reads
+    assert private not in reads
+
+
 def _small_room(scratch: Path) -> Room:
     os.chmod(scratch, 0o755)
     return room_for(scratch)

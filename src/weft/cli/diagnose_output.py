@@ -77,6 +77,9 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
         "inspect": [{"place": _place(each.place), "evidence": each.evidence} for each in suspects(diagnosis)],
         "computed_from": [_place(at) for at in diagnosis.origins],
         "repairs": [{"place": _place(each.place), "edit": each.words} for each in diagnosis.repairs],
+        "partly": [
+            {"place": _place(each.place), "edit": each.words, "mended": each.mended} for each in diagnosis.partly
+        ],
         "fix": None if diagnosis.fix is None else {"diff": diagnosis.fix.diff, "workloads": diagnosis.fix.workloads},
         "not_traced_because": diagnosis.case.not_parsed,
         "stage": stage_of(diagnosis),

@@ -27,7 +27,7 @@ from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, nothing_selected, settled, workloads
 from weft.judge.verdict import Verdict, warnings_of
-from weft.repair.repair import find_repairs
+from weft.repair.repair import Repair, find_repairs
 from weft.repair.source_fix import find_source_fix
 from weft.repair.source_trials import find_in_source
 from weft.repair.triton_repair import find_triton_repairs
@@ -120,11 +120,14 @@ def _repaired(diagnosis: Diagnosis, supports: Supports, choice: Choice, progress
     named = [at.line for at in (*inlining_chain(place), *diagnosis.strayed, *diagnosis.origins)]
     suspected = tuple(dict.fromkeys((*named, *slice_lines(case, place))))
     repair = find_triton_repairs if case.candidate.kernel.source.is_triton else find_repairs
-    found = repair(case.candidate, case.task, tuple(tested.values()), suspected, progress)
-    found = found or find_in_source(case.candidate, case.task, tuple(tested), suspected, progress)
-    if case.kernel is None or not found:
+    tried = repair(case.candidate, case.task, tuple(tested.values()), suspected, progress)
+    whole = tried.whole or find_in_source(case.candidate, case.task, tuple(tested), suspected, progress)
+    kernel = case.kernel
+    if kernel is None:
         return diagnosis
-    spelled = [replace(each, place=own_place(each.place, case.kernel) or each.place) for each in found]
+    if not whole:
+        return replace(diagnosis, partly=_in_source(tried.partly, kernel))
+    spelled = _in_source(whole, kernel)
     progress("writing the edit into the source")
 
     def judge_all(candidate: Candidate) -> tuple[bool, int]:
@@ -136,6 +139,11 @@ def _repaired(diagnosis: Diagnosis, supports: Supports, choice: Choice, progress
     fix = find_source_fix(case.candidate, case.task, [*spelled, *elsewhere], tuple(tested), judge_all)
     first = [fix.repair] if fix is not None else []
     return replace(diagnosis, repairs=tuple(dict.fromkeys([*first, *spelled])), fix=fix)
+
+
+def _in_source(repairs: Sequence[Repair], kernel: KernelFile) -> tuple[Repair, ...]:
+    """Return the repairs with their places as the user's file spells them."""
+    return tuple(replace(each, place=own_place(each.place, kernel) or each.place) for each in repairs)
 
 
 def _wider(small: Workload, supports: Supports) -> Iterator[Workload]:

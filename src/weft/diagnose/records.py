@@ -201,8 +201,10 @@ class Diagnosis:
     """For an access outside its buffer: lines that compute the wrong index, nearest first."""
     repairs: tuple[Repair, ...] = ()
     """Edits with which the kernel passes, the likeliest first; empty also where none were tested."""
+    partly: tuple[Repair, ...] = ()
+    """Where none makes it pass: edits that mend a part of the wrong elements and no other harm, the most first."""
     fix: SourceFix | None = None
-    """The first of them as a change of the source, judged on all workloads."""
+    """The first of `repairs` as a change of the source, judged on all workloads."""
     origins: tuple[Place, ...] = ()
     """Lines that the line to inspect depends on, nearest first."""
     judged: int = 1

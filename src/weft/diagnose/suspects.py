@@ -1,9 +1,11 @@
 """The lines to inspect, at most three, each with the evidence in one sentence."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.records import Place
+from weft.repair.repair import Repair
 
 from .conclusion import cure_place_of, place_of
 from .records import Diagnosis
@@ -11,6 +13,8 @@ from .records import Diagnosis
 MOST = 3
 NEARBY = 3
 """Lines this close are seen together."""
+MENDED = 0.5
+"""An edit that mends a smaller share of the wrong elements is weaker evidence than what was observed in the run."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,9 @@ class Suspect:
 
 
 def suspects(diagnosis: Diagnosis) -> tuple[Suspect, ...]:
-    """Return the lines to inspect: repaired lines, the line without repairs, then the lines it depends on."""
+    """Return the lines to inspect: repaired lines, the line without repairs, lines where an edit mends much of the
+    error, then the lines that the line depends on.
+    """
     if diagnosis.healthy:
         return ()
     found: list[Suspect] = []
@@ -41,10 +47,18 @@ def _all(diagnosis: Diagnosis) -> Iterator[Suspect]:
     cured = cure_place_of(replace(diagnosis, repairs=()))
     if cured is not None:
         yield Suspect(cured, "the cure belongs behind this line")
+    for partly in diagnosis.partly:
+        if partly.mended >= MENDED:
+            yield Suspect(partly.place, _mended(partly))
     for at in diagnosis.strayed:
         yield Suspect(at, "every access outside its buffer depends on this line, and none of those inside")
     for at in diagnosis.origins:
         yield Suspect(at, f"line {place.line if place is not None else 0} depends on what is computed here")
+
+
+def _mended(repair: Repair) -> str:
+    share = f"{math.floor(100 * repair.mended)} % of the wrong elements are right and no other is wrong"
+    return f"with the edit `{repair.words}` here {share} in the smallest failing workload; others still fail"
 
 
 def _evidence(diagnosis: Diagnosis, place: Place) -> str:

@@ -23,12 +23,51 @@ from weft.ptx.parse import parse
 from weft.tasks.task import Problem, Task
 
 from .edits import Edit, edits_of
+from .mended import Errors, errors_of, reference_of
 from .switched import CHOICE, switched
 
 MOST_STEPS = 1 << 20
 """Backward branches of a launch: an edit may make a loop infinite."""
 _LONGER, _LEAST_STEPS = 3, 1 << 12
 """An edit may make a kernel this many times longer than it is, and a short one this long."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a kernel with an edit does on one problem."""
+
+    number: int
+    """The edit's; 0 is the kernel as it is."""
+    passed: bool
+    """Whether the gates of the task pass, and nothing is found."""
+    mended: float
+    """The share of the wrong elements that are right with it."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges the results of a run on one problem."""
+
+    candidate: Candidate
+    task: Task
+    problem: Problem
+    kernel: KernelFile
+
+    @cached_property
+    def reference(self) -> Mapping[str, Array]:
+        return reference_of(self.task, self.problem)
+
+    def passes(self, arrays: Mapping[str, Array]) -> bool:
+        """Return whether the results in these arrays pass the gates of the task."""
+        declared = self.candidate.declared_at(self.kernel, self.problem)
+        return bool(self.task.judge(self.problem, self._outputs(arrays), declared).passed)
+
+    def errors(self, arrays: Mapping[str, Array]) -> Errors:
+        """Return how far the results are from the reference."""
+        return errors_of(self._outputs(arrays), self.reference)
+
+    def _outputs(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+        return {output.name: arrays[output.name] for output in self.task.outputs if output.name in arrays}
 
 
 @dataclass(frozen=True)
@@ -88,8 +127,12 @@ class Bench:
         sizes = {axis.upper(): getattr(shape, axis) for axis in ("hq", "hkv", "sq", "skv", "d")}
         return edits_of(text, functions, sorted(files), sizes)
 
-    def passing(self, edits: Sequence[Edit], among: Collection[Edit] | None = None) -> Iterator[Edit]:
-        """Yield the edits with which the problem passes, in order. None do if it passes without an edit.
+    @cached_property
+    def judge(self) -> Judge:
+        return Judge(self.candidate, self.task, self.problem, self.kernel)
+
+    def tried(self, edits: Sequence[Edit], among: Collection[Edit] | None = None) -> Iterator[tuple[Edit, Trial]]:
+        """Yield the edits that change a result, in order, with what they do. None if the problem passes without one.
 
         With `among` only these are tested, also if the problem passes without an edit.
         """
@@ -105,8 +148,8 @@ class Bench:
             return bound
 
         numbers = tested if among is not None else [0, *tested]
-        for number in passing_numbers(before, chosen, numbers, gpu, self._passes, self.until):
-            yield edits[number - 1]
+        for trial in trials(before, chosen, numbers, gpu, self.judge, self.until):
+            yield edits[trial.number - 1], trial
 
     def _cut(self, binary: Binary, changed: Collection[int]) -> tuple[BoundKernel, BoundKernel]:
         """Return the launches before the first that edits change, and it with all behind it; only launches that edits
@@ -123,27 +166,16 @@ class Bench:
         before = replace(self.bound, launches=tuple(made[:first]), complete=False)
         return before, replace(self.bound, launches=tuple(made[first:]), complete=self.bound.complete and not first)
 
-    def _passes(self, arrays: Mapping[str, Array]) -> bool:
-        return passes_task(self.candidate, self.task, self.problem, self.kernel, arrays)
 
-
-def passes_task(
-    candidate: Candidate, task: Task, problem: Problem, kernel: KernelFile, arrays: Mapping[str, Array]
-) -> bool:
-    """Return whether the results in these arrays pass the gates of the task."""
-    outputs = {output.name: arrays[output.name] for output in task.outputs if output.name in arrays}
-    return bool(task.judge(problem, outputs, candidate.declared_at(kernel, problem)).passed)
-
-
-def passing_numbers(
+def trials(
     before: BoundKernel,
     chosen: Callable[[int], BoundKernel],
     numbers: Sequence[int],
     gpu: VirtualGPU,
-    passes: Callable[[Mapping[str, Array]], bool],
+    judge: Judge,
     until: float,
-) -> Iterator[int]:
-    """Yield the numbers of edits with which a call passes; none if it passes with 0, the kernel as it is.
+) -> Iterator[Trial]:
+    """Yield what a call does with each edit that changes its results; nothing if it passes with 0, the kernel as it is.
 
     `before` are launches that no edit changes, which run once; `chosen` returns the others with one edit.
     """
@@ -155,6 +187,7 @@ def passing_numbers(
                 return
         start = {name: array.copy() for name, array in before.arrays.items()}
         unedited: list[bytes] | None = None
+        errors: Errors | None = None
         most = MOST_STEPS
         for number in numbers:
             if time.process_time() > until:
@@ -167,15 +200,18 @@ def passing_numbers(
                 most = min(most, _LONGER * entered + _LEAST_STEPS) if entered else most
             results = [array.tobytes() for array in bound.arrays.values()]
             # An edit without an effect on the arrays repairs nothing, whatever the judge would say about findings.
+            if number == 0 and run is not None:
+                errors = judge.errors(bound.arrays)
             if run is None or not run.clean or results == unedited:
                 continue
-            passed = passes(bound.arrays)
+            passed = judge.passes(bound.arrays)
             if number == 0:
                 if passed:
                     return
                 unedited = results
-            elif passed:
-                yield number
+                continue
+            part = judge.errors(bound.arrays).mended(errors) if errors is not None and not passed else 0.0
+            yield Trial(number, passed, 1.0 if passed else part)
     finally:
         _restore(before, given)
 

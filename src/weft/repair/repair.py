@@ -26,6 +26,8 @@ BATCHES_OF_ALL = 18
 MOST_BATCHES = 10
 MOST_SECONDS = 35.0
 """CPU time after which no further edit is tested."""
+LEAST_MENDED = 0.1
+"""An edit that mends a smaller share of the wrong elements says nothing about its line."""
 
 Progress = Callable[[str], None]
 Batch = TypeVar("Batch", bound=Sequence[Any])
@@ -54,6 +56,18 @@ class Repair:
     kind: Kind = Kind.CONSTANT
     text: str = ""
     """The file with the edit, where it was made in the source."""
+    mended: float = 1.0
+    """The share of the wrong elements of the smallest workload that are right with it; 1: all tested workloads pass."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the tested edits do."""
+
+    whole: tuple[Repair, ...] = ()
+    """Those that repair all problems, the likeliest mistake first."""
+    partly: tuple[Repair, ...] = ()
+    """One for each line where an edit mends a part of the wrong elements and makes no other wrong, the most first."""
 
 
 def find_repairs(
@@ -62,33 +76,35 @@ def find_repairs(
     problems: Sequence[Problem],
     suspected: Sequence[int],
     progress: Progress,
-) -> tuple[Repair, ...]:
+) -> Found:
     """Return the edits that repair all problems, the likeliest mistake first; the first problem is the smallest.
 
-    `suspected` are source lines, the most suspicious first. Empty if no edit repairs them, and for a kernel that has no
-    -G build (Triton, PTX) or whose problem passes in a plain run, as with a race.
+    `suspected` are source lines, the most suspicious first. Nothing is found for a kernel that has no -G build (Triton,
+    PTX) or whose problem passes in a plain run, as with a race.
     """
     source = candidate.kernel.source
     if source.is_triton or source.compiled:
-        return ()
+        return Found()
+    partly: dict[Edit, float] = {}
     try:
         bench = Bench.of(candidate, task, problems[0], time.process_time() + MOST_SECONDS)
         others = [Bench.of(candidate, task, problem) for problem in problems[1:]]
         edits = bench.edits()
         if not edits:
-            return ()
+            return Found()
         tested: set[Edit] = set()
         for number, batch in enumerate(islice(_batches(edits, suspected, bench.launches_of), MOST_BATCHES), 1):
             if time.process_time() > bench.until:
                 break
             progress(f"trying {len(batch)} edits ({number} of at most {MOST_BATCHES})")
             tested.update(batch)
-            if found := _repairing(bench, others, batch):
+            if found := _repairing(bench, others, batch, partly):
                 nearby = [edit for edit in _simpler_nearby(edits, found) if edit not in tested]
-                return tuple(_by_line([*found, *_repairing(bench, others, nearby)], suspected))
+                return Found(tuple(_by_line([*found, *_repairing(bench, others, nearby, partly)], suspected)))
     except WeftError:  # a -G build that does not compile or run repairs nothing
-        return ()
-    return ()
+        pass
+    made = [Repair(edit.place, edit.words, edit.kind, mended=share) for edit, share in partly.items()]
+    return Found((), most_first(made, suspected))
 
 
 def _batches(
@@ -122,9 +138,11 @@ def _cut(ordered: Sequence[Edit]) -> Iterator[Sequence[Edit]]:
     return (ordered[first : first + size] for first in range(0, len(ordered), size))
 
 
-def _repairing(bench: Bench, others: Sequence[Bench], edits: Sequence[Edit]) -> list[Edit]:
-    """Return the edits that repair all problems."""
-    found = list(bench.passing(edits)) if edits else []
+def _repairing(bench: Bench, others: Sequence[Bench], edits: Sequence[Edit], partly: dict[Edit, float]) -> list[Edit]:
+    """Return the edits that repair all problems; add those that mend a part of the first to `partly`."""
+    tried = dict(bench.tried(edits)) if edits else {}
+    partly.update({edit: trial.mended for edit, trial in tried.items() if trial.mended >= LEAST_MENDED})
+    found = [edit for edit, trial in tried.items() if trial.passed]
     for other in others:
         if found:
             # Of the same code all edits are kept, so that nothing is compiled again.
@@ -150,8 +168,9 @@ def _also(bench: Bench, edits: Sequence[Edit], found: Sequence[Edit]) -> Iterato
     """Yield those that were found and repair another problem, too. Its build may have other registers and sizes."""
     kept, keys = {edit.key for edit in edits}, {edit.key: edit for edit in found}
     same = sorted((edit for edit in bench.edits() if edit.key in kept), key=lambda edit: edit.order)
-    for edit in bench.passing(same, {edit for edit in same if edit.key in keys}):
-        yield keys[edit.key]
+    for edit, trial in bench.tried(same, {edit for edit in same if edit.key in keys}):
+        if trial.passed:
+            yield keys[edit.key]
 
 
 def _by_line(edits: Sequence[Edit], suspected: Sequence[int]) -> list[Repair]:
@@ -163,3 +182,11 @@ def likeliest_first(repairs: Sequence[Repair], suspected: Sequence[int]) -> list
     ordered = sorted(repairs, key=lambda each: each.place.line)
     best = [min(group, key=lambda each: each.kind) for _, group in groupby(ordered, key=lambda each: each.place.line)]
     return sorted(best, key=lambda each: (each.kind, place_among(each.place.line, suspected)))
+
+
+def most_first(repairs: Sequence[Repair], suspected: Sequence[int]) -> tuple[Repair, ...]:
+    """Return the edit of each line that mends most, the line with most first; of equal ones the most suspected."""
+    ordered = sorted(repairs, key=lambda each: each.place.line)
+    groups = (tuple(group) for _, group in groupby(ordered, key=lambda each: each.place.line))
+    best = [max(group, key=lambda each: (each.mended, -each.kind)) for group in groups]
+    return tuple(sorted(best, key=lambda each: (-each.mended, place_among(each.place.line, suspected))))

@@ -1,12 +1,11 @@
 """Finds the line of a mistake in a Triton file by repairing it; see `triton_edits.py`."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.errors import WeftError
 from weft.core.records import Place
-from weft.engines.arguments import Array
 from weft.engines.bound_kernel import BoundKernel
 from weft.engines.kernel_file import KernelFile
 from weft.engines.launch import Launch
@@ -15,8 +14,8 @@ from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
 from weft.tasks.task import Problem, Task
 
-from .attempt import launch_with, passes_task, passing_numbers
-from .repair import Progress, Repair, likeliest_first, place_among, taking_turns
+from .attempt import Judge, Trial, launch_with, trials
+from .repair import LEAST_MENDED, Found, Progress, Repair, likeliest_first, most_first, place_among, taking_turns
 from .source_trials import Copy, copy_of
 from .templates import Kind
 from .triton_edits import TritonEdit, TritonText
@@ -33,8 +32,13 @@ FEWEST = 5
 
 def find_triton_repairs(
     candidate: Candidate, task: Task, problems: Sequence[Problem], suspected: Sequence[int], progress: Progress
-) -> tuple[Repair, ...]:
+) -> Found:
     """Return the edits that repair all problems, the likeliest mistake first; the first problem is the smallest."""
+    partly: dict[TritonEdit, float] = {}
+
+    def repair_of(each: TritonEdit, share: float = 1.0) -> Repair:
+        return Repair(Place(str(candidate.path), each.line), each.words, each.kind, each.text, share)
+
     until = time.process_time() + MOST_SECONDS
     kernel = candidate.load(problems[0])
     text = TritonText(candidate.path.read_text(), _types(kernel))
@@ -44,23 +48,25 @@ def find_triton_repairs(
             if time.process_time() > until or number > MOST_BATCHES:
                 break
             progress(f"trying {len(batch)} edits ({number} of at most {MOST_BATCHES})")
-            found = _repairing(benches, batch)
+            found = _repairing(benches, batch, partly)
             if found:
-                made = [
-                    Repair(Place(str(candidate.path), each.line), each.words, each.kind, each.text) for each in found
-                ]
-                return tuple(likeliest_first(made, suspected))
-    return ()
+                return Found(tuple(likeliest_first([repair_of(each) for each in found], suspected)))
+    return Found((), most_first([repair_of(each, share) for each, share in partly.items()], suspected))
 
 
-def _repairing(benches: Sequence["_Bench"], batch: Sequence[TritonEdit]) -> list[TritonEdit]:
-    """Return the edits that repair all problems. A batch that does not compile is halved: the value of an edit may have
-    a type or a shape that does not fit.
+def _repairing(
+    benches: Sequence["_Bench"], batch: Sequence[TritonEdit], partly: dict[TritonEdit, float]
+) -> list[TritonEdit]:
+    """Return the edits that repair all problems; add those that mend a part of the first to `partly`. A batch that does
+    not compile is halved: the value of an edit may have a type or a shape that does not fit.
     """
     try:
         found = list(batch)
         for bench in benches:
-            found = bench.passing(batch, found)
+            tried = bench.tried(batch, found)
+            if bench is benches[0]:
+                partly.update({edit: trial.mended for edit, trial in tried if trial.mended >= LEAST_MENDED})
+            found = [edit for edit, trial in tried if trial.passed]
             if not found:
                 break
         return found
@@ -68,7 +74,7 @@ def _repairing(benches: Sequence["_Bench"], batch: Sequence[TritonEdit]) -> list
         if len(batch) <= FEWEST or time.process_time() > benches[0].until:
             return []
         half = len(batch) // 2
-        return [*_repairing(benches, batch[:half]), *_repairing(benches, batch[half:])]
+        return [*_repairing(benches, batch[:half], partly), *_repairing(benches, batch[half:], partly)]
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,8 @@ class _Bench:
     copy: Copy
     until: float
 
-    def passing(self, edits: Sequence[TritonEdit], among: Collection[TritonEdit]) -> list[TritonEdit]:
-        """Return those with which the problem passes. None do if the smallest passes without an edit."""
+    def tried(self, edits: Sequence[TritonEdit], among: Collection[TritonEdit]) -> list[tuple[TritonEdit, Trial]]:
+        """Return those that change a result, with what they do; none if the smallest passes without an edit."""
         changed = self.text.changed(edits)
         plain = self.candidate.load(self.problem)
         kernel = self.copy.with_text(self.text.switched(edits)).load(self.problem)
@@ -112,10 +118,8 @@ class _Bench:
         numbers = [number for number, edit in enumerate(edits, 1) if edit in among]
         numbers = [0, *numbers] if len(among) == len(edits) else numbers
 
-        def passes(results: Mapping[str, Array]) -> bool:
-            return passes_task(self.candidate, self.task, self.problem, plain, results)
-
-        return [edits[number - 1] for number in passing_numbers(before, chosen, numbers, gpu, passes, self.until)]
+        judge = Judge(self.candidate, self.task, self.problem, plain)
+        return [(edits[each.number - 1], each) for each in trials(before, chosen, numbers, gpu, judge, self.until)]
 
 
 def _batches(text: TritonText, suspected: Sequence[int]) -> Iterator[list[TritonEdit]]:

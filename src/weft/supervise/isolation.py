@@ -82,10 +82,19 @@ class Room:
 def room_for(scratch: Path, *more: Path, programs: tuple[Path, ...] = ()) -> Room:
     """Return the paths of Python, its packages, the system's libraries, and `more`."""
     named = [sys.base_prefix, sys.prefix, *sys.path, *SYSTEM, *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
+    named += [path for folder in sys.path if folder.endswith("-packages") for path in _links(folder)]
     paths = [Path(name).absolute() for name in named if name] + list(more) + list(programs)
     existing = [path for path in paths if path.exists() and path != Path("/")]
     real = [Path(os.path.realpath(path)) for path in existing]
     return Room(scratch, tuple(dict.fromkeys([*existing, *real])), programs)
+
+
+def _links(folder: str) -> list[str]:
+    """Return the packages that are links: some installers keep them in one place for several environments."""
+    if not os.path.isdir(folder):
+        return []
+    with os.scandir(folder) as entries:
+        return [entry.path for entry in entries if entry.is_symlink()]
 
 
 def limit(limits: Limits) -> None:
