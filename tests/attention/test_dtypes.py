@@ -21,7 +21,7 @@ def all_values(name: str) -> Array:
 
 
 def around(name: str) -> Array:
-    """Return all values of a type, the middles between them, and what is just beside either; and values far beyond."""
+    """Return all values of a type, the middles between them, what is next to either, and values far beyond."""
     exact = all_values(name)
     middles = (exact[1:] + exact[:-1]) / 2
     apart = [np.nextafter(each, sign * np.inf) for each in (exact, middles) for sign in (-1, 1)]

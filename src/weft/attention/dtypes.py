@@ -79,4 +79,4 @@ def _rounded_by_adding(values: Array) -> Array:
     added *= np.float32(1.5 * 2.0**23 * epsilon("e4m3"))
     near = values + added
     near -= added
-    return np.copysign(near, values, out=near)
+    return np.asarray(np.copysign(near, values, out=near))

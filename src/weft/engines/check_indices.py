@@ -107,7 +107,7 @@ def _overflows(launch: Launch, numbers: IndexLaunch) -> tuple[Overflow, ...]:
 
 @cache
 def _version() -> str:
-    """Return what the result depends on besides the launches: the source of parser and analysis, and of this file."""
+    """Return what the result depends on apart from the launches: the source of parser, analysis and this file."""
     return emitter_version() + Path(__file__).read_text()
 
 
