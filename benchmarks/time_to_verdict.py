@@ -4,36 +4,53 @@
 
 Each rung's default selection is judged in a fresh process, start-up included. Cold: the cache is empty, so that the
 kernel, its -G build and the functions of the virtual GPU are compiled. Warm: the same command again, best of
-the rounds. --mission adds `weft check wmma --shapes mission`. Progress goes to stderr; the last line of
-stdout is one JSON object.
+the rounds. --mission adds `weft check wmma --shapes mission`. CPU seconds are those of all processes together: on a
+machine with other work, compare these. Python may keep its compiled modules, as in an installation, even where
+PYTHONDONTWRITEBYTECODE is set. Progress goes to stderr; the last line of stdout is one JSON object.
 """
 
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from weft.kernels.ladder import RUNGS
 
 
-def seconds(command: Sequence[str], cache: Path) -> float:
-    """Return the wall seconds of a command that must pass."""
-    start = time.perf_counter()
+class Seconds(NamedTuple):
+    """What a command took."""
+
+    wall: float
+    cpu: float
+
+
+def seconds(command: Sequence[str], cache: Path) -> Seconds:
+    """Return the seconds of a command that must pass."""
+    start, before = time.perf_counter(), cpu_seconds()
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-m", "weft", *command],
-        env={**os.environ, "WEFT_CACHE": str(cache), "WEFT_PROGRESS": "0"},
+        env={**kept, "WEFT_CACHE": str(cache), "WEFT_PROGRESS": "0"},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode != 0:
         raise SystemExit(f"weft {' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return round(time.perf_counter() - start, 2)
+    return Seconds(round(time.perf_counter() - start, 2), round(cpu_seconds() - before, 2))
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of all child processes that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -46,24 +63,23 @@ def main() -> None:
     commands = {rung: ["check", rung] for rung in options.rungs}
     if options.mission:
         commands["wmma --shapes mission"] = ["check", "wmma", "--shapes", "mission"]
-    cold, warm = {}, {}
+    cold: dict[str, Seconds] = {}
+    warm: dict[str, Seconds] = {}
     for name, command in commands.items():
         asked = [*command, "--jobs", str(options.jobs)]
         with tempfile.TemporaryDirectory() as folder:
             cold[name] = seconds(asked, Path(folder))
             warm[name] = min(seconds(asked, Path(folder)) for _ in range(options.rounds))
-        print(f"{name}: cold {cold[name]} s, warm {warm[name]} s", file=sys.stderr, flush=True)
-    print(
-        json.dumps(
-            {
-                "jobs": options.jobs,
-                "cold_s": cold,
-                "warm_s": warm,
-                "cold_max_s": max(cold.values()),
-                "warm_max_s": max(warm.values()),
-            }
+        text = ", ".join(
+            f"{word} {each.wall} s (CPU {each.cpu} s)" for word, each in (("cold", cold[name]), ("warm", warm[name]))
         )
-    )
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+    record: dict[str, object] = {"jobs": options.jobs}
+    for word, found in (("cold", cold), ("warm", warm)):
+        record[f"{word}_s"] = {name: each.wall for name, each in found.items()}
+        record[f"{word}_cpu_s"] = {name: each.cpu for name, each in found.items()}
+        record[f"{word}_max_s"] = max(each.wall for each in found.values())
+    print(json.dumps(record))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from weft.attention import regimes
-from weft.attention.dtypes import Array
+from weft.attention.dtypes import Array, rounded
 from weft.attention.e4m3 import (
+    MEAN_CHUNK,
     E4M3PerBlock,
     E4M3PerChannel,
     SmoothedE4M3PerBlock,
@@ -126,6 +127,19 @@ def test_a_block_is_finer_than_a_head() -> None:
 def test_the_mean_by_hand() -> None:
     k = rows([1, 2], [3, 2], [5, 2.5])
     assert key_mean(k)[0, 0].tolist() == [3, 2.171875]  # 6.5 / 3 in bf16: 139 / 64
+
+
+@pytest.mark.parametrize("keys", [1, 20, 127, 128, 129, 300])
+def test_the_mean_adds_key_after_key_in_each_chunk(keys: int) -> None:
+    k = (1000 * np.random.default_rng(keys).standard_normal((2, 3, keys, 5))).astype(np.float32)
+    k[:, :, :, 0] = -0.0
+    whole = np.zeros((2, 3, 5), np.float32)
+    for first in range(0, keys, MEAN_CHUNK):
+        total = np.zeros((2, 3, 5), np.float32)
+        for key in range(first, min(first + MEAN_CHUNK, keys)):
+            total = total + k[:, :, key]
+        whole = whole + total
+    assert key_mean(k).tobytes() == rounded(whole / np.float32(keys), "bf16").tobytes()
 
 
 def test_smoothing_does_not_change_attention_and_shifts_lse_as_declared() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from weft.core.records import Run
+from weft.coverage.code_map import map_of, stored_map
 from weft.coverage.gather import Gathered, cover
 from weft.coverage.records import Boundary, Coverage
 from weft.coverage.text import lcov, listing, merge, summary
@@ -35,8 +36,9 @@ def run_sizes(path: Path, *sizes: int) -> Coverage:
         run: Run = kernel.run(gpu, {"x": np.ones(size, np.float32)}).run
         assert len(run.visits) == 1 and run.visits[0].blocks[0] == 2, "two warps came to the first block"
         gathered.add(run.visits)
-    programs = {key: gpu.program_of(*key).source.passes for key in gathered.blocks}
-    return cover(gathered, programs, {str(path): path.name})
+    maps = {key: map_of(gpu.program_of(*key).source.passes) for key in gathered.blocks}
+    assert all(stored_map(gpu.program_of(*key).source) == found for key, found in maps.items() for _ in range(2))
+    return cover(gathered, maps, {str(path): path.name})
 
 
 @pytest.fixture

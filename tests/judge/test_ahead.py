@@ -2,16 +2,23 @@
 
 import multiprocessing
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from weft.core.errors import WeftError
+from weft.core.records import Run
 from weft.core.status import Status
 from weft.coverage.records import Coverage
+from weft.engines.check_indices import Shapes
+from weft.judge import judging as judging_module
+from weft.judge.ahead import Ahead, Elsewhere
+from weft.judge.ask import Ask, OfDebugBuild, OfLargeSizes
 from weft.judge.judge import Policy
-from weft.judge.judging import LIMITS, Judging
+from weft.judge.judging import LIMITS, Judging, judge_all
+from weft.judge.large_sizes import one_per_build
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, find_candidate, followed, plan
 from weft.judge.verdict import Verdict, conclude
@@ -106,3 +113,40 @@ def test_no_copy_of_a_process_with_torch(kernel: Path, monkeypatch: pytest.Monke
     verdicts = judging(kernel).verdicts(2)
     assert [next(verdicts).passed for _ in range(2)] == [True, True]
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("kernel", [RIGHT], indirect=True)
+def test_what_is_judged_last_starts_before_most_workloads(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not start before every shape, type and mask has passed, and its turn does not change."""
+    started: list[Ask] = []
+
+    class InTurn(Ahead):
+        def __call__(self, ask: Ask, following: Iterable[Ask]) -> Elsewhere | None:
+            started.extend(each for each in (ask, *following) if each not in started)
+            judged = ask(self.runs, self.task)
+            return Elsewhere(judged.verdict) if judged is not None else None
+
+    monkeypatch.setattr(judging_module, "Ahead", InTurn)
+    one = judging(kernel)
+    verdicts = [replace(verdict, seconds=0.0) for verdict in one.verdicts(2)]
+    assert verdicts == judged(kernel, 1)[0]
+    builds = len(one_per_build(one.todo))
+    assert len(started) == len(set(started)) == len(one.todo) + builds + 1
+    kinds = [type(ask) for ask in started]
+    assert kinds.index(OfLargeSizes) + builds == kinds.index(OfDebugBuild) < len(kinds) - 1
+
+
+def test_large_sizes_of_each_build_are_judged_alone() -> None:
+    """So that several processes share them; the verdicts come in the order of the builds."""
+    candidate, supports = find_candidate("scalar", task=None)
+    todo = plan(supports, Choice(("small",), ("unit_normal",), ("none", "top_left"), ("f16", "f32"), seeds=(0,)))
+    seen: list[dict[str, str]] = []
+
+    class Recorded(LocalRuns):
+        def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+            seen.append(dict(defines))
+            return super().check_indices(defines, calls)
+
+    policy = Policy(debug_build=False)
+    assert all(each.verdict.passed for each in judge_all(Recorded(candidate), supports.task, todo, policy))
+    assert seen == [supports.task.draw(work).defines() for work in todo]

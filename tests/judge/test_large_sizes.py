@@ -9,6 +9,7 @@ from tests.judge.large_sizes import Q32, RIGHT_TWINS, WRONG, kernel, line_of
 from weft.attention.shapes import SHAPES
 from weft.core.records import Run
 from weft.core.status import Status
+from weft.engines import check_indices
 from weft.engines.check_indices import GPU_BYTES
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Policy
@@ -47,6 +48,17 @@ def test_an_index_that_overflows_is_found_at_its_line(name: str, tmp_path: Path)
 @pytest.mark.parametrize("name", RIGHT_TWINS)
 def test_a_right_index_is_not_reported(name: str, tmp_path: Path) -> None:
     assert looked_at(written(tmp_path, RIGHT_TWINS[name])).findings == ()
+
+
+@pytest.mark.parametrize("text", [WRONG["q"][0], next(iter(RIGHT_TWINS.values()))])
+def test_a_warm_start_finds_the_same_and_parses_nothing(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
+    path = written(tmp_path, text)
+    cold = looked_at(path)
+    monkeypatch.setattr(check_indices, "_kernel", None)
+    assert looked_at(path) == cold
 
 
 @pytest.mark.parametrize("rung", [name for name, rung in RUNGS.items() if rung.language == "CUDA"])

@@ -296,3 +296,11 @@ extern "C" __global__ void widened(float* o) {
 def test_unused_registers_are_harmless_in_any_number_of_ctas() -> None:
     binary = weft.compile_cuda(WIDENED, name="widened.cu")
     assert VirtualGPU().launch(binary, "widened", 300, 32, [np.zeros(9600, np.float32)], watch=InitCheck()).clean
+
+
+def test_a_launch_without_reports_reads_no_code() -> None:
+    """What initcheck needs of the code is parsed where something is reported."""
+    kernel, gpu = load(KERNELS / "scalar.cu"), VirtualGPU()
+    kernel.run(VirtualGPU())  # its machine code is in the cache
+    assert kernel.run(gpu, watch=InitCheck()).run.clean
+    assert not any("module" in vars(program.source) for program in gpu._programs.values())

@@ -131,16 +131,17 @@ def key_mean(k: Array) -> Array:
     """Return K's mean over keys (b, h, d), rounded to bf16. Any vector may be subtracted, and a bf16 one hardly depends
     on the order of the sum: here chunk by chunk, each key after key."""
     wide = _four_axes(k)
-    chunks = []
-    for first in range(0, wide.shape[2], MEAN_CHUNK):
-        total = np.zeros(wide[:, :, 0].shape, np.float32)
-        for key in range(first, min(first + MEAN_CHUNK, wide.shape[2])):
-            total = total + wide[:, :, key]
-        chunks.append(total)
-    whole = np.zeros_like(chunks[0])
-    for chunk in chunks:
-        whole = whole + chunk
-    return rounded(whole / np.float32(wide.shape[2]), "bf16")
+    b, h, keys, d = wide.shape
+    padded = np.zeros((b, h, -(-keys // MEAN_CHUNK) * MEAN_CHUNK, d), np.float32)
+    padded[:, :, :keys] = wide
+    chunks = padded.reshape(b, h, -1, MEAN_CHUNK, d)
+    totals = np.zeros_like(chunks[:, :, :, 0])
+    for key in range(min(keys, MEAN_CHUNK)):  # of all chunks at once; zeros after the last key change no sum
+        totals = totals + chunks[:, :, :, key]
+    whole = np.zeros_like(totals[:, :, 0])
+    for chunk in range(totals.shape[2]):
+        whole = whole + totals[:, :, chunk]
+    return rounded(whole / np.float32(keys), "bf16")
 
 
 def lse_shift(q: Array, mean: Array, scale: float) -> Array:

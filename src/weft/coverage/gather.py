@@ -11,12 +11,11 @@ from os.path import abspath
 import numpy as np
 import numpy.typing as npt
 
-from weft.core.records import Place, Visits, inlining_chain
-from weft.ptx.passes.build_cfg import Block, Cfg
-from weft.ptx.passes.find_hidden_ways import NOT_TAKEN, TAKEN, is_branch, target_of
-from weft.ptx.passes.kernel_passes import KernelPasses
+from weft.core.records import Visits
+from weft.ptx.passes.find_hidden_ways import NOT_TAKEN, TAKEN
 from weft.toolchain.cuda_headers import is_users
 
+from .code_map import BranchCode, Chain, CodeMap
 from .records import Branch, Coverage, Line
 
 Kernel = tuple[str, str]
@@ -44,31 +43,27 @@ class Gathered:
         self.blocks[kernel] = self.blocks[kernel] + runs if kernel in self.blocks else runs
         self.ways.setdefault(kernel, set()).update(ways)
 
-    def went(self, kernel: Kernel, passes: KernelPasses, block: Block, way: int) -> bool:
-        """Whether one of a branch's successors was taken."""
-        target = target_of(block, way)
-        if (block.id, way) in passes.hidden_ways or target is None:
-            return (block.id, way) in self.ways[kernel]
-        return bool(self.blocks[kernel][target])
+    def went(self, kernel: Kernel, block: int, branch: BranchCode, way: int) -> bool:
+        """Whether one of a branch's paths was taken."""
+        target = branch.targets[way]
+        return (block, way) in self.ways[kernel] if target is None else bool(self.blocks[kernel][target])
 
 
-def cover(gathered: Gathered, kernels: Mapping[Kernel, KernelPasses], names: Mapping[str, str]) -> Coverage:
+def cover(gathered: Gathered, kernels: Mapping[Kernel, CodeMap], names: Mapping[str, str]) -> Coverage:
     """Return lines and branches of the kernels that ran; `names`: absolute path → the file as the user spells it."""
     lines: dict[tuple[str, int], int] = {}
     branches: dict[tuple[str, int], tuple[bool, bool]] = {}
-    for kernel, passes in kernels.items():
-        cfg = passes.cfg
+    for kernel, code in kernels.items():
         here: dict[tuple[str, int], int] = {}
-        for block in cfg.blocks:
-            runs = int(gathered.blocks[kernel][block.id])
-            for place in {place for ins in block.body for place in _lines_of(ins.place)}:
+        for number, block in enumerate(code):
+            runs = int(gathered.blocks[kernel][number])
+            for place in {place for chain in block.places for place in _lines_of(chain)}:
                 here[place] = max(here.get(place, 0), runs)
-            if is_branch(block) and not _guards_trap(cfg, block):
-                assert block.end is not None
-                both = all(gathered.went(kernel, passes, block, way) for way in (TAKEN, NOT_TAKEN))
-                for place in _lines_of(block.end.place)[:1]:
+            if block.branch is not None:
+                both = all(gathered.went(kernel, number, block.branch, way) for way in (TAKEN, NOT_TAKEN))
+                for place in _lines_of(block.branch.place)[:1]:
                     known, loops = branches.get(place, (False, False))
-                    branches[place] = (known or both, loops or any(way <= block.id for way in block.targets))
+                    branches[place] = (known or both, loops or block.branch.loops)
         for place, runs in here.items():
             lines[place] = lines.get(place, 0) + runs
     return Coverage(
@@ -78,18 +73,7 @@ def cover(gathered: Gathered, kernels: Mapping[Kernel, KernelPasses], names: Map
 
 
 @cache
-def _lines_of(place: Place | None) -> tuple[tuple[str, int], ...]:
+def _lines_of(chain: Chain) -> tuple[tuple[str, int], ...]:
     """Return the user's line, and the lines it was inlined into."""
-    found = ((abspath(at.file), at.line) for at in inlining_chain(place) if at.line and is_users(at.file))
+    found = ((abspath(file), line) for file, line in chain if line and is_users(file))
     return tuple(dict.fromkeys(found))
-
-
-def _guards_trap(cfg: Cfg, block: Block) -> bool:
-    """Whether one side of a branch only ends the launch: a failed assertion."""
-    for way in block.successors:
-        target = cfg.blocks[way]
-        if target.end is not None and target.end.facts.control == "trap":
-            return True
-        if any(ins.facts.control == "call" for ins in target.body):
-            return True
-    return False

@@ -1,9 +1,16 @@
-"""Finds indices of a kernel file that overflow 32 bits at sizes too large to run here. Nothing is allocated or run."""
+"""Finds indices of a kernel file that overflow 32 bits at sizes too large to run here. Nothing is allocated or run.
 
+What a call's launches show depends only on their PTX and numbers, so it is kept in the cache: a warm start does not
+parse it.
+"""
+
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 
 from weft.core.errors import CompileError, LaunchError, UsageError
+from weft.core.finding_json import finding_of, finding_record
 from weft.core.records import Finding, Run
 from weft.ptx.indices.find_overflows import (
     ArrayPlace,
@@ -15,10 +22,12 @@ from weft.ptx.indices.find_overflows import (
 )
 from weft.ptx.indices.steps import Steps
 from weft.ptx.module import Function, Module
-from weft.ptx.parse import parse
+from weft.ptx.parse import parse, parse_declarations
+from weft.toolchain.cache import Cache, cache_key
+from weft.vm.jit import emitter_version
 from weft.vm.launch import LARGEST_GRID
 
-from .arguments import Array, pack_parameters
+from .arguments import pack_parameters
 from .bound_kernel import BoundKernel
 from .kernel_file import KernelFile
 from .launch import Launch
@@ -61,24 +70,45 @@ def _accepted(kernel: KernelFile, shapes: Shapes) -> BoundKernel | None:
 def _can_be_launched(launch: Launch) -> bool:
     """Whether the grid is within limits and every number fits an int: passing more is an error in the host code."""
     fits = all(1 <= size <= limit for size, limit in zip(launch.grid, LARGEST_GRID, strict=True))
-    params = parameter_layout(_kernel(launch.binary.ptx, launch.symbol)[0])
-    numbers = zip(launch.args, params, strict=True)
+    numbers = zip(launch.args, _parameters(launch), strict=True)
     return fits and all(value < 1 << 31 for value, (_, _, size) in numbers if isinstance(value, int) and size == 4)
+
+
+def _parameters(launch: Launch) -> tuple[tuple[str, int, int], ...]:
+    """Return name, offset and size of each parameter of the kernel, whose body is not read."""
+    return parameter_layout(parse_declarations(launch.binary.ptx).functions[launch.symbol])
 
 
 def _of_call(kernel: KernelFile, bound: BoundKernel, shapes: Shapes) -> Iterator[Finding]:
     sizes = " ".join(f"{name}={size}" for name, size in kernel.sizes_of(shapes).items())
-    for launch in bound.launches:
-        function, steps = _kernel(launch.binary.ptx, launch.symbol)
-        places = {id(array): (number + 1) * _APART for number, array in enumerate(bound.arrays.values())}
+    followed = [(launch, _index_launch(bound, launch)) for launch in bound.launches]
+    parts = [f"{launch.binary.ptx_digest} {launch.symbol} {numbers}" for launch, numbers in followed]
+    key = cache_key(["indices", _version(), sizes, *parts])
+    stored = Cache("indices").get(key)
+    if stored is None:
+        found = [_finding(each, sizes) for launch, numbers in followed for each in _overflows(launch, numbers)]
+        Cache("indices").put(key, json.dumps([finding_record(finding) for finding in found]).encode())
+    else:
+        found = [finding_of(record) for record in json.loads(stored)]
+    return map(bound.spelled, found)
 
-        def address_of(array: Array, name: str, places: Mapping[int, int] = places) -> int:
-            return places[id(array)]
 
-        block = pack_parameters(parameter_layout(function), launch.args, address_of, launch.names)
-        arrays = tuple(ArrayPlace(name, places[id(array)], array.nbytes) for name, array in bound.arrays.items())
-        for overflow in find_overflows(function, steps, IndexLaunch(launch.grid, launch.block, block, arrays)):
-            yield bound.spelled(_finding(overflow, sizes))
+def _index_launch(bound: BoundKernel, launch: Launch) -> IndexLaunch:
+    places = {id(array): (number + 1) * _APART for number, array in enumerate(bound.arrays.values())}
+    block = pack_parameters(_parameters(launch), launch.args, lambda array, _: places[id(array)], launch.names)
+    arrays = tuple(ArrayPlace(name, places[id(array)], array.nbytes) for name, array in bound.arrays.items())
+    return IndexLaunch(launch.grid, launch.block, block, arrays)
+
+
+def _overflows(launch: Launch, numbers: IndexLaunch) -> tuple[Overflow, ...]:
+    function, steps = _kernel(launch.binary.ptx, launch.symbol)
+    return find_overflows(function, steps, numbers)
+
+
+@cache
+def _version() -> str:
+    """Return what the result depends on apart from the launches: the source of parser, analysis and this file."""
+    return emitter_version() + Path(__file__).read_text()
 
 
 def _finding(overflow: Overflow, sizes: str) -> Finding:

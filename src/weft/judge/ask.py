@@ -21,13 +21,13 @@ class OfWorkload:
 
 @dataclass(frozen=True)
 class OfLargeSizes:
-    """Index arithmetic at sizes that are too large to run. None: nothing found."""
+    """Index arithmetic of a workload's build at sizes that are too large to run. None: nothing found."""
 
-    todo: tuple[Workload, ...]
+    workload: Workload
     strict: bool
 
     def __call__(self, runs: Runs, task: Task) -> Judged | None:
-        return judge_large_sizes(runs, task, self.todo, strict=self.strict)
+        return judge_large_sizes(runs, task, self.workload, strict=self.strict)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workload
 
 from .candidate import Candidate
-from .large_sizes import large_calls, one_per_build
+from .large_sizes import large_calls
 from .local_runs import LocalRuns
 from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, same_bits, status_of
 from .second_call import half_shared, other_inputs
@@ -127,16 +127,15 @@ def judge_debug_build(runs: Runs, task: Task, workload: Workload, *, strict: boo
     return _timed(Judged(replace(verdict, debug_build=True), problem, None, run), start)
 
 
-def judge_large_sizes(runs: Runs, task: Task, todo: Sequence[Workload], *, strict: bool = False) -> Judged | None:
-    """Judge index arithmetic at sizes that are too large to run, once for each build. None: nothing found."""
+def judge_large_sizes(runs: Runs, task: Task, workload: Workload, *, strict: bool = False) -> Judged | None:
+    """Judge index arithmetic of the workload's build at sizes that are too large to run. None: nothing found."""
     start = time.perf_counter()
-    for workload in one_per_build(todo):
-        problem = task.draw(workload)
-        run = runs.check_indices(problem.defines(), large_calls(task, workload))
-        if not run.passes(strict=strict):
-            verdict = replace(_unsafe(workload, run), large_sizes=True)
-            return _timed(Judged(verdict, problem, None, run), start)
-    return None
+    problem = task.draw(workload)
+    run = runs.check_indices(problem.defines(), large_calls(task, workload))
+    if run.passes(strict=strict):
+        return None
+    verdict = replace(_unsafe(workload, run), large_sizes=True)
+    return _timed(Judged(verdict, problem, None, run), start)
 
 
 def check(

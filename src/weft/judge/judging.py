@@ -13,6 +13,7 @@ from .ahead import Ahead, Elsewhere
 from .ask import Ask, OfDebugBuild, OfLargeSizes, OfWorkload
 from .follow import workloads_at
 from .judge import Judged, Policy, smallest
+from .large_sizes import one_per_build
 from .local_runs import LocalRuns
 from .look import look_for
 from .runs import Runs
@@ -70,16 +71,21 @@ class Judging:
         with Ahead(self.runs, self.task, jobs) as ahead:
             yield from (found.verdict for found in self._all(ahead))
 
-    def _asks(self, done: int) -> Iterator[Ask]:
-        """Yield what is left to judge if everything passes."""
-        for work in self.todo[done:]:
-            yield OfWorkload(work, replace(self.policy, second_call=work == self._called_twice))
-        yield from self._last_asks()
+    def _asks(self, done: int, *, last: bool) -> Iterator[Ask]:
+        """Yield the next workload, then what else is left to judge if everything passes, in the order to start it.
+
+        `last`: with what is judged last. It takes longest and depends on no workload, so it is not started last.
+        """
+        works = self.todo[done:]
+        asks = (OfWorkload(work, replace(self.policy, second_call=work == self._called_twice)) for work in works)
+        yield next(asks)
+        yield from self._last_asks() if last else ()
+        yield from asks
 
     def _last_asks(self) -> Iterator[Ask]:
         """Yield what is judged once, at the end."""
         if self.policy.large_sizes:
-            yield OfLargeSizes(tuple(self.todo), self.policy.strict)
+            yield from (OfLargeSizes(work, self.policy.strict) for work in one_per_build(self.todo))
         if self.policy.checks_debug_build:
             yield OfDebugBuild(smallest(self.todo), self.policy.strict)
 
@@ -89,7 +95,7 @@ class Judging:
         built: set[tuple[str, ...]] = set()
         followed = False
         while done < len(self.todo):
-            asks = self._asks(done)
+            asks = self._asks(done, last=green and done >= first)
             found = judges(next(asks), asks)
             assert found is not None  # a workload always has a verdict
             done += 1

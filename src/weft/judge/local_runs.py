@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from weft.core.records import Binary, Dim3, Run
 from weft.coverage.boundaries import Code
+from weft.coverage.code_map import stored_map
 from weft.coverage.gather import Gathered, cover
 from weft.coverage.records import Boundary, Coverage
 from weft.engines.check_indices import Shapes, check_indices
@@ -157,8 +158,8 @@ class LocalRuns(EngineRuns):
 
     def coverage(self) -> Coverage:
         path = self.candidate.kernel.path
-        programs = {kernel: self.engine.program_of(*kernel).source.passes for kernel in self._gathered.blocks}
-        return cover(self._gathered, programs, {os.path.abspath(path): path})
+        maps = {kernel: stored_map(self.engine.program_of(*kernel).source) for kernel in self._gathered.blocks}
+        return cover(self._gathered, maps, {os.path.abspath(path): path})
 
     def run_debug(self, call: Call) -> Run:
         return check_debug_build(self.candidate.load_with(call.defines), call.inputs)

@@ -186,6 +186,8 @@ def _open_reads(scene: Scene) -> dict[int, _Read]:
 
 def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int, most_steps: int) -> None:
     """Follow the reads in the CTAs that do them, the first CTAs first, while a read is undecided."""
+    if not reads:
+        return  # most launches: nothing of the kernel is parsed
     left = most_steps
     wanted = sorted(frozenset().union(*(read.ctas for read in reads.values())))[:most_ctas]
     for ctas in _runnable(scene, wanted):

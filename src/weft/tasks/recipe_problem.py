@@ -21,8 +21,10 @@ class RecipeProblem(AttentionProblem):
         return False
 
     def run(self, recipe: Recipe) -> RecipeRun:
-        """Return the recipe in pieces, on these inputs."""
-        return RecipeRun(recipe, self.q, self.k, self.v, self.mask)
+        """Return the recipe in pieces, on these inputs; the inputs are quantised once."""
+        if recipe not in self._runs:
+            self._runs[recipe] = RecipeRun(recipe, self.q, self.k, self.v, self.mask)
+        return self._runs[recipe]
 
     def followed(self, recipe: Recipe) -> Followed:
         """Return the results that a kernel must give."""
@@ -35,6 +37,10 @@ class RecipeProblem(AttentionProblem):
         if (recipe, draws) not in self._sizes:
             self._sizes[recipe, draws] = recipe_noise(self.run(recipe), self.exact, draws=draws)
         return self._sizes[recipe, draws]
+
+    @cached_property
+    def _runs(self) -> dict[Recipe, RecipeRun]:
+        return {}
 
     @cached_property
     def _followed(self) -> dict[Recipe, Followed]:
