@@ -15,9 +15,9 @@ from weft.core.errors import Unsupported
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec
 from .bounds import owned, report_lanes, shared_window, straight, without
-from .shape import each_lane, function, transposed, when
+from .shape import each_lane, function, joined, transposed, when
 from .watch import Instrumentation
-from .wmma_tiles import build_wmma, joined
+from .wmma_tiles import build_wmma
 
 ROW_BYTES = 16
 REGISTER_BYTES = 4 * LANES

@@ -27,7 +27,7 @@ from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import SHARED_BASE, WINDOW_BYTES
 from .bounds import global_window, object_at, piece_at, shared_window
-from .shape import function, report, when
+from .shape import function, joined, report, when
 from .watch import Access, Instrumentation, Lines
 
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "tf32": 4, "f32": 4, "s32": 4, "f64": 8}
@@ -279,14 +279,6 @@ def _move(
         register = flat if items == list(range(len(items))) else b.shuffle(flat, None, items)
         for number in block.registers[part :: len(order)]:
             b.store(register, b.offset(out, tile.register_bytes * number), align=64)
-
-
-def joined(b: Builder, parts: list[Value]) -> Value:
-    """Return vectors of one type, end to end (a power of two of them)."""
-    while len(parts) > 1:
-        width = 2 * int(parts[0].ty[1 : parts[0].ty.index(" ")])
-        parts = [b.shuffle(parts[i], parts[i + 1], list(range(width))) for i in range(0, len(parts), 2)]
-    return parts[0]
 
 
 def _announce(b: Builder, watch: Instrumentation, tile: Tile, store: bool, start: Value, step: Value) -> None:
