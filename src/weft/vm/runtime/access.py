@@ -37,7 +37,7 @@ def build_access(name: str, watch: Instrumentation) -> list[Builder]:
     """Return the function called `name`."""
     shape = parse_name(name)
     if name.startswith("ldu."):
-        return [_uniform_load(shape, watch)]
+        return _uniform_load(shape, watch)
     params = [("ptr", "warp"), (vec(shape.address), "address"), ("i32", "mask"), ("i32", "site")]
     single = shape.vector == 1
     if not single:
@@ -272,20 +272,16 @@ def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid:
 # -- one address for the entire warp -------------------------------------------------------------------------------
 
 
-def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
-    """Write `ldu`: the lanes agree on the address, so one load is enough for all."""
+def _uniform_load(shape: Shape, watch: Instrumentation) -> list[Builder]:
+    """Write `ldu`: the lanes agree on the address, so one load is enough for all; and the function for other cases."""
     scalar = f"i{shape.bits}"
     params = [("ptr", "warp"), (shape.address, "address"), ("i32", "mask"), ("i32", "site")]
     if shape.vector > 1:
         params.append(("ptr", "data"))
     b = function(shape.name, scalar if shape.vector == 1 else "void", params)
-    vector_params = vec(shape.address)
-    lanes = b.splat(b.param("address"))
-    args = [b.param("warp"), Value(vector_params, lanes.ref), b.param("mask"), b.param("site")]
-    name = symbol(shape.name.replace("ldu.", "ld."))
-    host, first, size = _window(b, shape)
+    host, first, _ = _window(b, shape)
     if shape.address == "i32":
-        first, size = b.cast("trunc", first, "i32"), b.cast("trunc", size, "i32")
+        first = b.cast("trunc", first, "i32")
     offset = b.op("sub", b.param("address"), first)
     inside = _fits(b, shape, offset, shape.bytes)
     aligned = b.icmp("eq", b.op("and", offset, const(shape.address, shape.bytes - 1)), const(shape.address, 0))
@@ -301,14 +297,27 @@ def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
     pointer = b.offset(host, widened(b, offset))
     if shape.vector == 1:
         b.ret(b.load(scalar, pointer, align=shape.bytes))
-        b.place(slow)
+    else:
+        for k in range(shape.read):
+            item = b.load(scalar, b.offset(pointer, k * shape.bits // 8), align=shape.bits // 8)
+            b.store(item, b.offset(b.param("data"), k * shape.bits // 8), align=shape.bits // 8)
+        b.ret()
+    b.place(slow)
+    others = _as_lanes(shape, b)
+    b.ret_call(others)
+    return [b, others]
+
+
+def _as_lanes(shape: Shape, b: Builder) -> Builder:
+    """Return the function that loads for each lane, with its reports, and takes what the first one gets."""
+    b = Builder(f"{b.name}.lanes", b.result, b.params, b.attributes)
+    scalar = f"i{shape.bits}"
+    lanes = b.splat(b.param("address"))
+    args = [b.param("warp"), lanes, b.param("mask"), b.param("site")]
+    name = symbol(shape.name.replace("ldu.", "ld."))
+    if shape.vector == 1:
         b.ret(b.extract(b.call(name, vec(scalar), args), 0))
         return b
-    for k in range(shape.read):
-        item = b.load(scalar, b.offset(pointer, k * shape.bits // 8), align=shape.bits // 8)
-        b.store(item, b.offset(b.param("data"), k * shape.bits // 8), align=shape.bits // 8)
-    b.ret()
-    b.place(slow)
     room_for = b.alloca(f"[{LANES * shape.bytes} x i8]")
     b.call(name, "void", [*args, room_for])
     for k in range(shape.read):

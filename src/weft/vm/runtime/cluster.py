@@ -47,6 +47,7 @@ from ..ir import LANES, Builder, Value, const, vec
 from ..mbarrier_word import PHASE_MASK, PHASE_SHIFT
 from ..memory import SHARED_BASE, SHARED_START, WINDOW_BYTES
 from . import access, atomics, bulk, mbarrier
+from .access_name import parse_name
 from .barriers import warp_of
 from .bounds import without
 from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, unbits, when
@@ -275,7 +276,7 @@ class _Merged:
     def __init__(self, b: Builder, inner: str, args: dict[str, Value]) -> None:
         self.b, self.args = b, args
         loads = inner.startswith("ld.")
-        shape = access.parse_name(inner) if loads else None
+        shape = parse_name(inner) if loads else None
         self._rows: tuple[str, int] | None = None
         if shape is not None and "data" in args:
             self._rows = vec(f"i{shape.bits}"), shape.read
