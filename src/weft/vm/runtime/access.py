@@ -92,7 +92,7 @@ def _linear(b: Builder, shape: Shape, watch: Instrumentation) -> list[Builder]:
 def _scattered(shape: Shape, b: Builder, watch: Instrumentation) -> Builder:
     """Return the function for accesses that are not a run of all lanes.
 
-    It is a function of its own so that the other one needs no room on the stack.
+    It is separate so that the other one needs no room on the stack.
     """
     b = Builder(f"{b.name}.scattered", b.result, b.params, b.attributes)
     host, offsets = _offsets(b, shape)

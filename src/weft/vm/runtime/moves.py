@@ -1,7 +1,7 @@
 """How the lanes of a load or store in one window are moved, after all checks.
 
 A run of all lanes is one access of the CPU. A gather or scatter takes longer than a load or store per element, also for
-lanes that are off, so two more cases have code of their own: one lane (`if (lane == 0) …`), and all lanes in pieces of
+lanes that are off, so two more cases have separate code: one lane (`if (lane == 0) …`), and all lanes in pieces of
 64 bytes, as in the rows of a tile with padding between them.
 """
 

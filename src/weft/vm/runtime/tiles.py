@@ -39,7 +39,7 @@ def build_tiles(name: str, watch: Instrumentation) -> list[Builder]:
 def _ldmatrix(name: str, watch: Instrumentation) -> list[Builder]:
     """Load all rows if they are in one array, the usual case; return the function and the one for all other cases.
 
-    The second is a function of its own so that the first needs no room on the stack.
+    The second is separate so that the first needs no room on the stack.
     """
     count = int(name.split(".")[1][1:])
     trans = name.endswith(".trans")
