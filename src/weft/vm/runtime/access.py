@@ -309,7 +309,7 @@ def _uniform_load(shape: Shape, watch: Instrumentation) -> list[Builder]:
 
 
 def _as_lanes(shape: Shape, b: Builder) -> Builder:
-    """Return the function that loads for each lane, with its reports, and takes what the first one gets."""
+    """Return the function that loads for each lane, with its reports, and returns the first lane's value."""
     b = Builder(f"{b.name}.lanes", b.result, b.params, b.attributes)
     scalar = f"i{shape.bits}"
     lanes = b.splat(b.param("address"))
