@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from tests.ptx.harness import ENGINES, Array, Engine
+from tests.ptx.harness import ENGINES, Array, Engine, check_body
 from tests.vm.divergent_programs import VALUES, kernel
 from weft.ptx.parse import parse
 from weft.vm.launch_spec import DeviceRun, LaunchSpec
@@ -65,3 +65,21 @@ def test_the_generator_makes_divergent_programs() -> None:
         "red.shared",
     ):
         assert text.count(piece) >= 5, piece
+
+
+@pytest.mark.parametrize("again", ["", "@%q bra.uni AGAIN;"])
+def test_registers_of_all_lanes_survive_a_barrier_and_then_divergence(again: str) -> None:
+    """They are stored once when the warp waits; lanes that go separate ways after it all read them."""
+    body = f"""
+        mov.u32 %u, %ntid.x; mul.lo.u32 %u, %u, 7; cvt.u64.u32 %w, %u; shl.b64 %w, %w, 33; mov.u32 %i, 0; mov.u32 %d, 0;
+        setp.gt.u32 %large, %u, 100;
+        AGAIN: bar.sync 0; add.u32 %i, %i, 1; and.b32 %n, %x, 7;
+        TURN: add.u32 %d, %d, %u; @%large add.u32 %d, %d, 3; shr.u64 %v, %w, 33; cvt.u32.u64 %e, %v; xor.b32 %d, %d, %e;
+        sub.u32 %n, %n, 1; setp.lt.s32 %p, %n, 0; @%p bra DONE; and.b32 %e, %n, 1; setp.eq.u32 %p, %e, 0; @%p bra TURN;
+        add.u32 %d, %d, %i; bra TURN;
+        DONE: setp.lt.u32 %q, %i, 3; {again}
+    """
+    declarations = ".reg .b32 %u, %i, %n, %e; .reg .b64 %w, %v; .reg .pred %p, %q, %large;"
+    x = np.random.default_rng(1).integers(0, 1 << 30, 256).astype(np.uint32)
+    ran = check_body(body, {"x": ("b32", x)}, {"d": "b32"}, declarations=declarations)
+    assert len(np.unique(ran.outputs["d"])) == 8

@@ -12,7 +12,7 @@ from typing import Self
 from weft.vm.context import WARP_WORKER
 from weft.vm.ir import Builder, Value, const, vec
 from weft.vm.memory import GLOBAL_BASE, SHARED_BASE, SHARED_START
-from weft.vm.runtime.access import parse_name
+from weft.vm.runtime.access_name import parse_name
 from weft.vm.runtime.shape import PREFIX, function, get, symbol, when
 from weft.vm.runtime.watch import Access, BulkCopy
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from weft.vm.ir import LANES, Builder, Value, const, lanes_of, vec, vector
-from weft.vm.runtime.shape import bits, each_lane, unbits
-from weft.vm.runtime.wmma_tiles import joined
+from weft.vm.runtime.shape import bits, each_lane, joined, unbits
 
 from .shadow import GROUP, PIECE, gather, scatter
 from .shared_probe import ROW_BYTES, Touch

@@ -8,7 +8,7 @@ same value, otherwise MIXED. The stored value is compared with the memory's cont
 from weft.vm.context import WARP_SHARED
 from weft.vm.ir import LANES, Builder, Value, const
 from weft.vm.memory import SHARED_START
-from weft.vm.runtime.access import parse_name
+from weft.vm.runtime.access_name import parse_name
 from weft.vm.runtime.shape import PREFIX, Variable, each_lane, get
 
 from .shared_probe import Touch, shadow_size

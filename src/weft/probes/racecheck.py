@@ -42,7 +42,7 @@ from weft.vm.context import (
 )
 from weft.vm.ir import LANES, Builder, Value, const, lanes_of, vec
 from weft.vm.memory import GlobalMemory
-from weft.vm.runtime.access import parse_name
+from weft.vm.runtime.access_name import parse_name
 from weft.vm.runtime.shape import (
     PREFIX,
     Variable,

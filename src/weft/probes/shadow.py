@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.vm.ir import LANES, Builder, Value, bits_of, const, element, lanes_of, vec
-from weft.vm.runtime.shape import each_lane, unbits
-from weft.vm.runtime.wmma_tiles import joined
+from weft.vm.runtime.shape import each_lane, joined, unbits
 
 from .shared_probe import ROW_BYTES, Touch
 

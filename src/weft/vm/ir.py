@@ -150,6 +150,16 @@ class Builder:
         self.do(f"ret {value.ty} {value.ref}" if value else "ret void")
         self.closed = True
 
+    def ret_call(self, function: "Builder") -> None:
+        """Return what `function`, which has the same parameters, returns: a jump to it if they fit registers."""
+        args = ", ".join(f"{ty} %{name}" for ty, name in self.params)
+        call = f"tail call {self.result} @{function.name}({args})"
+        if self.result == "void":
+            self.do(call)
+            self.ret()
+        else:
+            self.ret(self.emit(self.result, call))
+
     def phi(self, ty: str, incoming: Iterable[tuple[Value, str]]) -> Value:
         return self.emit(ty, f"phi {ty} " + ", ".join(f"[ {value.ref}, %{label} ]" for value, label in incoming))
 

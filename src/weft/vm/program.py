@@ -24,6 +24,8 @@ from .emit.in_step import InStep, resume_points
 from .emit.kernel import Kernel, find_chains, frame_slots
 from .layout import Layout, Placed, lay_out, module_globals
 
+RANGES = "+avx512dq"
+"""The feature of CPUs with VRANGEPS: the smaller or larger number as in PTX, unless an operand is a signalling NaN."""
 LARGE_DIVERGENT = 256 << 10
 """Characters of IR: in a large kernel few warps run divergent code, and not for long. LLVM's fast instruction selection
 takes a third of the time; a small loop that is divergent throughout would run 1.3 times as long."""
@@ -224,6 +226,7 @@ class ProgramSource:
             passes.hidden_ways,
             _reads_clock(passes.inlined),
             passes.hidden_nans,
+            passes.quiet_nans if RANGES in jit.host()[1] else frozenset(),
             passes.repeats,
             maps_generic(passes.inlined),
             layout,

@@ -16,6 +16,7 @@ from .find_hidden_nans import find_hidden_nans
 from .find_hidden_ways import find_hidden_ways
 from .find_in_flight import InFlight, find_in_flight
 from .find_liveness import Liveness, find_liveness
+from .find_quiet_nans import find_quiet_nans
 from .find_regions import MaskedRegion, find_regions
 from .find_repeats import find_repeats
 from .find_uniform import Uniformity, find_uniform
@@ -67,6 +68,10 @@ class KernelPasses:
     @cached_property
     def hidden_nans(self) -> frozenset[str]:
         return find_hidden_nans(self.cfg)
+
+    @cached_property
+    def quiet_nans(self) -> frozenset[str]:
+        return find_quiet_nans(self.cfg, self.liveness.at(0))
 
     @cached_property
     def repeats(self) -> frozenset[int]:

@@ -80,6 +80,10 @@ class Emitter(ABC):
     def runtime(self, name: str, result: str, args: Sequence[Value]) -> Value:
         """Call an out-of-line function of the runtime by name (it receives the warp's context first)."""
 
+    def ranges(self, ins: Instruction) -> bool:
+        """Return whether the CPU has VRANGEPS and no source is a signalling NaN, which it would return."""
+        return False
+
     def hides_nan(self, ins: Instruction) -> bool:
         """Return whether the payload of a NaN that `ins` writes can never be observed."""
         return False

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 
 from weft.ptx.module import Instruction
 
-from ..ir import Value, element
+from ..ir import Value, const, element, vec
 from . import approx
 from .emitter import Emitter
 from .rounding import canonical, directed, flush, is_nan, quiet_f64, saturate, widen
 
 _Emit = Callable[[Emitter, Instruction], None]
+_CURRENT_ROUNDING = 4
 
 
 def _inputs(e: Emitter, ins: Instruction, names: str) -> list[Value]:
@@ -126,7 +127,8 @@ def extreme(e: Emitter, ins: Instruction, name: str, a: Value, b: Value) -> Valu
     if ins.has("NaN"):
         result = e.b.intrinsic({"min": "minimum", "max": "maximum"}[name], a.ty, [a, b])
     else:
-        result = _number_extreme(e, name, a, b)
+        at_once = a.ty == vec("float") and e.ranges(ins)
+        result = _range(e, name, a, b) if at_once else _number_extreme(e, name, a, b)
     if ins.has("xorsign"):
         result = e.b.intrinsic("copysign", a.ty, [result, e.as_float(sign, element(a.ty))])
     return result
@@ -139,6 +141,18 @@ def _number_extreme(e: Emitter, name: str, a: Value, b: Value) -> Value:
     chosen = e.b.select(e.b.fcmp("uno", b, b), a, larger)
     equal = e.as_float(e.b.op(zeros, e.bits(a), e.bits(b)), element(a.ty))  # decides between -0 and +0
     return e.b.select(e.b.fcmp("oeq", a, b), equal, chosen)
+
+
+def _range(e: Emitter, name: str, a: Value, b: Value) -> Value:
+    """Return the same by one instruction for 16 lanes, with the sign of the operand that is chosen."""
+    half = vec("float", 16)
+    halves = []
+    for start in (0, 16):
+        x, y = (e.b.shuffle(value, None, range(start, start + 16)) for value in (a, b))
+        choice = const("i32", 4 if name == "min" else 5)
+        args = [x, y, choice, const(half, 0.0), const("i16", -1), const("i32", _CURRENT_ROUNDING)]
+        halves.append(e.b.call("llvm.x86.avx512.mask.range.ps.512", half, args))
+    return e.b.shuffle(halves[0], halves[1], range(32))
 
 
 def _extreme(name: str) -> _Emit:

@@ -253,8 +253,11 @@ class InStep(KernelEmitter):
             else:
                 self.store_slot(name, b.load(ty, place, align=4))
 
-    def spill(self, names: list[str]) -> None:
-        """Store registers to the frame in the divergent code's form: 32 lanes each, predicates as masks."""
+    def spill(self, names: list[str], *, for_lanes: bool) -> None:
+        """Store registers to the frame; `for_lanes` in the divergent code's form: 32 lanes each.
+
+        Predicates are masks. Only the first lane of a register that is the same in all lanes is read here again.
+        """
         b = self.b
         for name in names:
             if name in self.in_frame:
@@ -262,13 +265,13 @@ class InStep(KernelEmitter):
             value = self.load_slot(name)
             if value.ty == "i1":
                 value = b.cast("sext", value, "i32")
-            elif name not in self.varying:
+            elif for_lanes and name not in self.varying:
                 value = b.splat(value)
             b.store(value, b.offset(self.frame, self.kernel.frame[name]), align=4)
 
     def leave(self, status: int, point: int) -> None:
         """Store the registers that `point` needs and return to the scheduler."""
-        self.spill(self.kernel.liveness.at(point))
+        self.spill(self.kernel.liveness.at(point), for_lanes=False)
         put(self.b, self.warp, WARP_RESUME, const("i32", point))
         self.b.ret(const("i32", status))
 
@@ -419,7 +422,7 @@ class InStep(KernelEmitter):
         alive = set()
         for way in ways:
             alive |= set(self.kernel.liveness.at(way))
-        self.spill([name for name in self.kernel.liveness.names if name in alive])
+        self.spill([name for name in self.kernel.liveness.names if name in alive], for_lanes=True)
         self.b.store(pcs, self.b.offset(self.warp, WARP_PC.at), align=64)
         put(self.b, self.warp, WARP_DIVERGENT, const("i32", 1))
         self.b.ret(const("i32", DIVERGED))

@@ -13,6 +13,7 @@ from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Instruction, Mem, Module, Reg, Sym
 from weft.ptx.passes.build_cfg import Cfg
 from weft.ptx.passes.find_liveness import Liveness
+from weft.ptx.passes.find_quiet_nans import is_quiet
 from weft.ptx.passes.find_regions import MaskedRegion
 from weft.ptx.passes.find_uniform import Uniformity
 
@@ -99,6 +100,8 @@ class Kernel:
     """Paths out of branches that are marked when they are taken, because block counts do not show them."""
     reads_clock: bool
     hidden_nans: frozenset[str]
+    quiet_nans: frozenset[str]
+    """f32 registers that never hold a signalling NaN; empty if the CPU has no instruction that needs this."""
     repeats: frozenset[int]
     """Lines of tests of mbarriers whose loop changes nothing."""
     maps_generic: bool
@@ -187,6 +190,11 @@ class KernelEmitter(KernelContract):
 
     def hides_nan(self, ins: Instruction) -> bool:
         return all(reg.name in self.kernel.hidden_nans for reg in ins.written())
+
+    def ranges(self, ins: Instruction) -> bool:
+        quiet = self.kernel.quiet_nans
+        sources = (ins.find(name) for name in "abc")
+        return bool(quiet) and all(source is None or is_quiet(source, quiet) for source in sources)
 
     def repeats(self, ins: Instruction) -> bool:
         return ins.line in self.kernel.repeats

@@ -12,8 +12,6 @@ iA is i64 for global and generic, i32 for shared and local. Lanes that are off, 
 and write nothing; the last two are reported. `site` is the number of the PTX instruction.
 """
 
-from dataclasses import dataclass
-
 from ..context import (
     MISALIGNED,
     OUT_OF_BOUNDS,
@@ -28,53 +26,18 @@ from ..context import (
 )
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES
+from .access_name import Shape, parse_name
 from .bounds import object_at, owned, report_lanes, straight, without
+from .moves import gather, move_lanes, move_row, scatter, widened
 from .shape import LANE_NUMBERS, bits, function, get, symbol, unbits, when
 from .watch import Access, Instrumentation
-
-ADDRESS = {"global": "i64", "generic": "i64", "shared": "i32", "local": "i32"}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The data that an access function moves."""
-
-    name: str
-    store: bool
-    space: str
-    bits: int
-    vector: int
-    read: int
-    """How many of the members are read, or written."""
-    last_word: bool
-
-    @property
-    def bytes(self) -> int:
-        """Return the bytes per lane."""
-        return self.bits * self.vector // 8
-
-    @property
-    def read_bytes(self) -> int:
-        """Return those that must be in an object."""
-        return self.bits * self.read // 8
-
-    @property
-    def address(self) -> str:
-        return ADDRESS[self.space]
-
-
-def parse_name(name: str) -> Shape:
-    """Return the Shape of `ld.global.b32.v4`."""
-    op, space, width, members = name.split(".")
-    count, _, read = members[1:].partition("r")
-    return Shape(name, op == "st", space, int(width[1:]), int(count), int(read or count), width[0] == "w")
 
 
 def build_access(name: str, watch: Instrumentation) -> list[Builder]:
     """Return the function called `name`."""
     shape = parse_name(name)
     if name.startswith("ldu."):
-        return [_uniform_load(shape, watch)]
+        return _uniform_load(shape, watch)
     params = [("ptr", "warp"), (vec(shape.address), "address"), ("i32", "mask"), ("i32", "site")]
     single = shape.vector == 1
     if not single:
@@ -83,11 +46,9 @@ def build_access(name: str, watch: Instrumentation) -> list[Builder]:
         params.append((vec(f"i{shape.bits}"), "data"))
     result = vec(f"i{shape.bits}") if single and not shape.store else "void"
     b = function(name, result, params)
-    address, mask = b.param("address"), b.param("mask")
     if shape.space in ("global", "shared"):
-        _linear(b, shape, address, mask, watch)
-    else:
-        _windowed(b, shape, address, mask, watch)
+        return _linear(b, shape, watch)
+    _windowed(b, shape, b.param("address"), b.param("mask"), watch)
     return [b]
 
 
@@ -104,12 +65,10 @@ def _window(b: Builder, shape: Shape) -> tuple[Value, Value, Value]:
     return host, start, b.op("sub", get(b, warp, WARP_SHARED_LIMIT), start)
 
 
-def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instrumentation) -> None:
-    host, first, size = _window(b, shape)
-    scalar = shape.address
-    if scalar == "i32":
-        first, size = b.cast("trunc", first, "i32"), b.cast("trunc", size, "i32")
-    offsets = b.op("sub", address, b.splat(first))
+def _linear(b: Builder, shape: Shape, watch: Instrumentation) -> list[Builder]:
+    """Move a run of all lanes, the usual access, at once; return the function and the one for all other accesses."""
+    host, offsets = _offsets(b, shape)
+    scalar, mask = shape.address, b.param("mask")
     leader = b.extract(offsets, 0)
     row = b.op("sub", offsets, b.splat(leader))
     expected = vector(scalar, (lane * shape.bytes for lane in range(LANES)))
@@ -123,30 +82,43 @@ def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instru
     b.cbr(together, row_label, scattered)
     b.place(row_label)
     watch.access(b, Access(shape.store, shape.space, shape.bytes, offsets, mask, contiguous=True))
-    _move_row(b, shape, b.offset(host, _wide(b, leader)))
+    move_row(b, shape, b.offset(host, widened(b, leader)))
     b.place(scattered)
+    others = _scattered(shape, b, watch)
+    b.ret_call(others)
+    return [b, others]
+
+
+def _scattered(shape: Shape, b: Builder, watch: Instrumentation) -> Builder:
+    """Return the function for accesses that are not a run of all lanes.
+
+    It is separate so that the other one needs no room on the stack.
+    """
+    b = Builder(f"{b.name}.scattered", b.result, b.params, b.attributes)
+    host, offsets = _offsets(b, shape)
+    mask = b.param("mask")
     valid = _check(b, shape, offsets, mask)
     whole = owned(b, shape.space, offsets, valid, shape.bytes) if shape.read < shape.vector else valid
     _tell(b, shape, offsets, valid, whole, watch)
-    first_pointers = b.offset(host, _wide(b, offsets))
-    pieces = [first_pointers]
-    for k in range(1, shape.read):
-        ty = first_pointers.ty
-        pieces.append(b.emit(ty, f"getelementptr i8, {ty} {first_pointers.ref}, i64 {k * shape.bits // 8}"))
-    _move_lanes(b, shape, pieces, valid)
+    move_lanes(b, shape, host, offsets, valid)
+    return b
+
+
+def _offsets(b: Builder, shape: Shape) -> tuple[Value, Value]:
+    """Return the host address of the window, and the lanes' offsets in it."""
+    host, first, _ = _window(b, shape)
+    if shape.address == "i32":
+        first = b.cast("trunc", first, "i32")
+    return host, b.op("sub", b.param("address"), b.splat(first))
 
 
 def _fits(b: Builder, shape: Shape, offset: Value, count: int) -> Value:
     """Return whether `count` bytes at `offset` (a scalar) are in one object."""
-    wide = _wide(b, offset)
-    start, size = object_at(b, shape.space, wide)
+    at = widened(b, offset)
+    start, size = object_at(b, shape.space, at)
     room = b.icmp("uge", size, const("i64", count))
-    reach = b.icmp("ule", b.op("sub", wide, start), b.op("sub", size, const("i64", count)))
+    reach = b.icmp("ule", b.op("sub", at, start), b.op("sub", size, const("i64", count)))
     return b.op("and", room, reach)
-
-
-def _wide(b: Builder, value: Value) -> Value:
-    return value if "i64" in value.ty else b.cast("zext", value, value.ty.replace("i32", "i64"))
 
 
 def _check(b: Builder, shape: Shape, offsets: Value, mask: Value) -> Value:
@@ -177,81 +149,6 @@ def _settle(b: Builder, shape: Shape, offsets: Value, mask: Value, inside: Value
     crooked = without(b, valid, straight(b, offsets, shape.bytes))
     report_lanes(b, MISALIGNED, crooked, address)
     return without(b, valid, crooked)
-
-
-def _move_row(b: Builder, shape: Shape, pointer: Value) -> None:
-    """Move all 32 lanes in one run of memory."""
-    scalar, count = f"i{shape.bits}", shape.vector
-    lane_major = vec(scalar, LANES * count)
-    if count == 1:
-        if shape.store:
-            b.store(b.param("data"), pointer, align=shape.bytes)
-            b.ret()
-        else:
-            b.ret(b.load(vec(scalar), pointer, align=shape.bytes))
-        return
-    stride = LANES * shape.bits // 8
-    data = b.param("data")
-    if shape.store:
-        # v registers, each 32 lanes → 32 lanes of v neighbours
-        flat = b.load(lane_major, data, align=64)
-        mixed = b.shuffle(flat, None, [k * LANES + lane for lane in range(LANES) for k in range(count)])
-        b.store(mixed, pointer, align=shape.bits // 8)
-    else:
-        flat = b.load(lane_major, pointer, align=shape.bits // 8)
-        for k in range(shape.read):
-            part = b.shuffle(flat, None, [lane * count + k for lane in range(LANES)])
-            b.store(part, b.offset(data, k * stride), align=64)
-    b.ret()
-
-
-def _move_lanes(b: Builder, shape: Shape, pointers: list[Value], valid: Value) -> None:
-    """Move lane by lane, through gather and scatter; one pointer vector per vector element."""
-    ty = vec(f"i{shape.bits}")
-    lanes = unbits(b, valid)
-    stride = LANES * shape.bits // 8
-    results = []
-    for k, pointer in enumerate(pointers):
-        if shape.store:
-            value = (
-                b.param("data") if shape.vector == 1 else b.load(ty, b.offset(b.param("data"), k * stride), align=64)
-            )
-            _scatter(b, value, pointer, lanes, shape.bits // 8)
-        else:
-            results.append(_gather(b, ty, pointer, lanes, shape.bits // 8))
-    if shape.store or shape.vector > 1:
-        for k, value in enumerate(results):
-            b.store(value, b.offset(b.param("data"), k * stride), align=64)
-        b.ret()
-    else:
-        b.ret(results[0])
-
-
-def _gather(b: Builder, ty: str, pointers: Value, lanes: Value, align: int) -> Value:
-    b.declarations.setdefault(
-        f"llvm.masked.gather.{_mangle(ty)}.v32p0",
-        f"declare {ty} @llvm.masked.gather.{_mangle(ty)}.v32p0(<32 x ptr>, <32 x i1>, {ty})",
-    )
-    return b.emit(
-        ty,
-        f"call {ty} @llvm.masked.gather.{_mangle(ty)}.v32p0(<32 x ptr> align {align} {pointers.ref}, "
-        f"<32 x i1> {lanes.ref}, {ty} zeroinitializer)",
-    )
-
-
-def _scatter(b: Builder, value: Value, pointers: Value, lanes: Value, align: int) -> None:
-    b.declarations.setdefault(
-        f"llvm.masked.scatter.{_mangle(value.ty)}.v32p0",
-        f"declare void @llvm.masked.scatter.{_mangle(value.ty)}.v32p0({value.ty}, <32 x ptr>, <32 x i1>)",
-    )
-    b.do(
-        f"call void @llvm.masked.scatter.{_mangle(value.ty)}.v32p0({value.ty} {value.ref}, "
-        f"<32 x ptr> align {align} {pointers.ref}, <32 x i1> {lanes.ref})"
-    )
-
-
-def _mangle(ty: str) -> str:
-    return "v32" + ty[ty.index("i") : -1]
 
 
 # -- local and generic: words of a lane are apart, windows are mixed ------------------------------------------------
@@ -357,9 +254,9 @@ def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid:
             pointers = b.emit(vec("ptr"), f"inttoptr {wide} {moved.ref} to {vec('ptr')}")
             if value is not None:
                 shifted = value if per_element == 1 else b.op("lshr", value, const(ty, 32 * part))
-                _scatter(b, b.cast("trunc", shifted, piece_type), pointers, lanes, piece // 8)
+                scatter(b, b.cast("trunc", shifted, piece_type), pointers, lanes, piece // 8)
             else:
-                loaded = b.cast("zext", _gather(b, piece_type, pointers, lanes, piece // 8), ty)
+                loaded = b.cast("zext", gather(b, piece_type, pointers, lanes, piece // 8), ty)
                 whole = loaded if per_element == 1 else b.op("or", whole, b.op("shl", loaded, const(ty, 32 * part)))
         results.append(whole)
     if shape.store:
@@ -375,20 +272,16 @@ def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid:
 # -- one address for the entire warp -------------------------------------------------------------------------------
 
 
-def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
-    """Write `ldu`: the lanes agree on the address, so one load is enough for all."""
+def _uniform_load(shape: Shape, watch: Instrumentation) -> list[Builder]:
+    """Write `ldu`: the lanes agree on the address, so one load is enough for all; and the function for other cases."""
     scalar = f"i{shape.bits}"
     params = [("ptr", "warp"), (shape.address, "address"), ("i32", "mask"), ("i32", "site")]
     if shape.vector > 1:
         params.append(("ptr", "data"))
     b = function(shape.name, scalar if shape.vector == 1 else "void", params)
-    vector_params = vec(shape.address)
-    lanes = b.splat(b.param("address"))
-    args = [b.param("warp"), Value(vector_params, lanes.ref), b.param("mask"), b.param("site")]
-    name = symbol(shape.name.replace("ldu.", "ld."))
-    host, first, size = _window(b, shape)
+    host, first, _ = _window(b, shape)
     if shape.address == "i32":
-        first, size = b.cast("trunc", first, "i32"), b.cast("trunc", size, "i32")
+        first = b.cast("trunc", first, "i32")
     offset = b.op("sub", b.param("address"), first)
     inside = _fits(b, shape, offset, shape.bytes)
     aligned = b.icmp("eq", b.op("and", offset, const(shape.address, shape.bytes - 1)), const(shape.address, 0))
@@ -401,17 +294,30 @@ def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
             False, shape.space, shape.bytes, b.splat(offset), b.param("mask"), contiguous=False, uniform=True
         )
         watch.access(b, event)
-    pointer = b.offset(host, _wide(b, offset))
+    pointer = b.offset(host, widened(b, offset))
     if shape.vector == 1:
         b.ret(b.load(scalar, pointer, align=shape.bytes))
-        b.place(slow)
+    else:
+        for k in range(shape.read):
+            item = b.load(scalar, b.offset(pointer, k * shape.bits // 8), align=shape.bits // 8)
+            b.store(item, b.offset(b.param("data"), k * shape.bits // 8), align=shape.bits // 8)
+        b.ret()
+    b.place(slow)
+    others = _as_lanes(shape, b)
+    b.ret_call(others)
+    return [b, others]
+
+
+def _as_lanes(shape: Shape, b: Builder) -> Builder:
+    """Return the function that loads for each lane, with its reports, and returns the first lane's value."""
+    b = Builder(f"{b.name}.lanes", b.result, b.params, b.attributes)
+    scalar = f"i{shape.bits}"
+    lanes = b.splat(b.param("address"))
+    args = [b.param("warp"), lanes, b.param("mask"), b.param("site")]
+    name = symbol(shape.name.replace("ldu.", "ld."))
+    if shape.vector == 1:
         b.ret(b.extract(b.call(name, vec(scalar), args), 0))
         return b
-    for k in range(shape.read):
-        item = b.load(scalar, b.offset(pointer, k * shape.bits // 8), align=shape.bits // 8)
-        b.store(item, b.offset(b.param("data"), k * shape.bits // 8), align=shape.bits // 8)
-    b.ret()
-    b.place(slow)
     room_for = b.alloca(f"[{LANES * shape.bytes} x i8]")
     b.call(name, "void", [*args, room_for])
     for k in range(shape.read):

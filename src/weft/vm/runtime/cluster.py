@@ -47,6 +47,7 @@ from ..ir import LANES, Builder, Value, const, vec
 from ..mbarrier_word import PHASE_MASK, PHASE_SHIFT
 from ..memory import SHARED_BASE, SHARED_START, WINDOW_BYTES
 from . import access, atomics, bulk, mbarrier
+from .access_name import parse_name
 from .barriers import warp_of
 from .bounds import without
 from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, unbits, when
@@ -173,8 +174,8 @@ class _OfPeers(Instrumentation):
             self._watch.bulk(b, replace(copy, peer=True))
 
 
-def _build(name: str, watch: Instrumentation) -> Builder:
-    """Return the function for the own CTA."""
+def _build(name: str, watch: Instrumentation) -> list[Builder]:
+    """Return the function for the own CTA, and those that only it calls."""
     family = name.partition(".")[0]
     build = {
         "ld": access.build_access,
@@ -184,14 +185,14 @@ def _build(name: str, watch: Instrumentation) -> Builder:
         "mbarrier": mbarrier.build_mbarrier,
         "bulk": bulk.build_bulk,
     }[family]
-    return build(name, watch)[0]
+    return build(name, watch)
 
 
 def build_remote(name: str, watch: Instrumentation) -> list[Builder]:
     """Return `remote.<name>`: <name> while the warp's record names another CTA."""
-    b = _build(name.removeprefix("remote."), _OfPeers(watch))
-    b.name = symbol(name)
-    return [b]
+    functions = _build(name.removeprefix("remote."), _OfPeers(watch))
+    functions[0].name = symbol(name)
+    return functions
 
 
 @contextmanager
@@ -222,7 +223,7 @@ def _at_peer(b: Builder, rank: Value, lanes: Value, address: Value) -> Iterator[
 def build_peer(name: str, watch: Instrumentation) -> list[Builder]:
     """Return `peer.<name>`."""
     inner = name.removeprefix("peer.")
-    template = _build(inner, watch)
+    template = _build(inner, watch)[0]
     b = function(name, template.result, template.params)
     if inner.startswith("ldu."):
         _peer_of_all(b, inner)
@@ -275,7 +276,7 @@ class _Merged:
     def __init__(self, b: Builder, inner: str, args: dict[str, Value]) -> None:
         self.b, self.args = b, args
         loads = inner.startswith("ld.")
-        shape = access.parse_name(inner) if loads else None
+        shape = parse_name(inner) if loads else None
         self._rows: tuple[str, int] | None = None
         if shape is not None and "data" in args:
             self._rows = vec(f"i{shape.bits}"), shape.read
@@ -324,7 +325,7 @@ def _peer_of_all(b: Builder, inner: str) -> None:
 def build_multicast(name: str, watch: Instrumentation) -> list[Builder]:
     """Return `multicast.<name>`: a bulk load into each CTA of a mask, at the same addresses there."""
     inner = name.removeprefix("multicast.")
-    template = _build(inner, watch)
+    template = _build(inner, watch)[0]
     b = function(name, "void", [*template.params, (_I32, "ctas")])
     args = {given: b.param(given) for _, given in template.params}
     own = get(b, get(b, b.param("warp"), WARP_HOME), WORKER_RANK)

@@ -37,6 +37,14 @@ def transposed(b: Builder, halves: Value) -> Value:
     return b.shuffle(halves, None, [8 * (i % 8) + i // 8 for i in range(64)])
 
 
+def joined(b: Builder, parts: list[Value]) -> Value:
+    """Return vectors of one type, end to end (a power of two of them)."""
+    while len(parts) > 1:
+        width = 2 * int(parts[0].ty[1 : parts[0].ty.index(" ")])
+        parts = [b.shuffle(parts[i], parts[i + 1], list(range(width))) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
 def get(b: Builder, record: Value, field: Field, index: int = 0, ty: str | None = None) -> Value:
     """Load a member of a record (element `index` of an array member)."""
     kind = ty or field.ty

@@ -14,10 +14,10 @@ from weft.core.errors import Unsupported
 
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec
-from .bounds import owned, report_lanes, shared_window, straight, without
-from .shape import each_lane, function, transposed, when
+from .bounds import Window, object_at, owned, report_lanes, shared_window, straight, without
+from .shape import bits, each_lane, function, joined, transposed
 from .watch import Instrumentation
-from .wmma_tiles import build_wmma, joined
+from .wmma_tiles import build_wmma
 
 ROW_BYTES = 16
 REGISTER_BYTES = 4 * LANES
@@ -28,51 +28,78 @@ HALVES = vec("i16", 64)
 def build_tiles(name: str, watch: Instrumentation) -> list[Builder]:
     """Return the function called `name`."""
     if name.startswith("ldmatrix."):
-        return [_ldmatrix(name, watch)]
+        return _ldmatrix(name, watch)
     if name == "movmatrix":
         return [_movmatrix(name)]
     if name.startswith("wmma."):
-        return [build_wmma(name, watch)]
+        return build_wmma(name, watch)
     raise Unsupported(f"runtime function {name}")
 
 
-def _ldmatrix(name: str, watch: Instrumentation) -> Builder:
+def _ldmatrix(name: str, watch: Instrumentation) -> list[Builder]:
+    """Load all rows if they are in one array, the usual case; return the function and the one for all other cases.
+
+    The second is separate so that the first needs no room on the stack.
+    """
     count = int(name.split(".")[1][1:])
     trans = name.endswith(".trans")
-    used = int(name.split(".")[2]) if name.count(".") == 2 and not trans else ROW_BYTES
     b = function(
         name,
         "void",
         [("ptr", "warp"), (vec("i32"), "address"), ("i32", "mask"), ("i32", "site"), ("ptr", "out")],
     )
-    out = b.param("out")
-    needed = const("i32", (1 << (8 * count)) - 1)
-    window = shared_window(b)
-    offsets = b.op("sub", b.param("address"), const(vec("i32"), window.base))
-    named = b.op("and", b.param("mask"), needed)
-    inside, aligned = owned(b, "shared", offsets, named, ROW_BYTES), straight(b, offsets, ROW_BYTES)
-    valid = b.op("and", named, b.op("and", inside, aligned))
-    complete = b.icmp("eq", valid, needed)
-    with when(b, b.icmp("ne", valid, named), likely=False):
-        report_lanes(b, OUT_OF_BOUNDS, without(b, named, inside), b.param("address"))
-        report_lanes(b, MISALIGNED, without(b, b.op("and", named, inside), aligned), b.param("address"))
-    watch.tile_rows(b, offsets, valid, 8 * count, used)
-    # The row offsets pass through memory that the rows overwrite: scalar loads cost less than extractions.
-    all_rows, some_rows = b.label("all_rows"), b.label("some_rows")
-    b.cbr(complete, all_rows, some_rows, likely=True)
+    out, needed = b.param("out"), const("i32", (1 << (8 * count)) - 1)
+    window, offsets, named = _named_rows(b, count)
+    start, size = object_at(b, "shared", b.cast("zext", b.extract(offsets, 0), "i64"))
+    room = b.icmp("uge", size, const("i64", ROW_BYTES))
+    last = b.cast("trunc", b.op("sub", size, const("i64", ROW_BYTES)), "i32")
+    inside = bits(b, b.icmp("ule", b.op("sub", offsets, b.splat(b.cast("trunc", start, "i32"))), b.splat(last)))
+    good = b.op("and", b.op("and", inside, straight(b, offsets, ROW_BYTES)), named)
+    all_rows, rest = b.label("all_rows"), b.label("rest")
+    b.cbr(b.op("and", room, b.icmp("eq", good, needed)), all_rows, rest, likely=True)
     b.place(all_rows)
+    watch.tile_rows(b, offsets, needed, 8 * count, _used(name))
+    # The row offsets pass through memory that the rows overwrite: scalar loads cost less than extractions.
     b.store(offsets, out, align=64)
     rows = [_row(b, window.host, b.load("i32", b.offset(out, 4 * row), align=4)) for row in range(8 * count)]
     for matrix in range(count):
         _store_register(b, joined(b, rows[8 * matrix : 8 * matrix + 8]), out, matrix, trans=trans)
     b.ret()
-    b.place(some_rows)
+    b.place(rest)
+    others = _some_rows(name, count, b, watch)
+    b.ret_call(others)
+    return [b, others]
+
+
+def _used(name: str) -> int:
+    """Return the bytes of a row that are no padding: the number in `ldmatrix.x4.12`."""
+    last = name.split(".")[-1]
+    return int(last) if last.isdecimal() else ROW_BYTES
+
+
+def _named_rows(b: Builder, count: int) -> tuple[Window, Value, Value]:
+    """Return the window, the rows' offsets in it, and the lanes that name one."""
+    window = shared_window(b)
+    offsets = b.op("sub", b.param("address"), const(vec("i32"), window.base))
+    return window, offsets, b.op("and", b.param("mask"), const("i32", (1 << (8 * count)) - 1))
+
+
+def _some_rows(name: str, count: int, b: Builder, watch: Instrumentation) -> Builder:
+    """Return the function for rows in several arrays, outside of them, misaligned or not named."""
+    b = Builder(f"{b.name}.some", b.result, b.params, b.attributes)
+    out = b.param("out")
+    window, offsets, named = _named_rows(b, count)
+    inside, aligned = owned(b, "shared", offsets, named, ROW_BYTES), straight(b, offsets, ROW_BYTES)
+    valid = b.op("and", named, b.op("and", inside, aligned))
+    report_lanes(b, OUT_OF_BOUNDS, without(b, named, inside), b.param("address"))
+    report_lanes(b, MISALIGNED, without(b, b.op("and", named, inside), aligned), b.param("address"))
+    watch.tile_rows(b, offsets, valid, 8 * count, _used(name))
     for matrix in range(count):
         b.store(const(HALVES, 0), b.offset(out, REGISTER_BYTES * matrix), align=64)
     with each_lane(b, valid) as lane:
         at = b.op("shl", b.cast("zext", lane, "i64"), const("i64", 4))
         b.store(_row(b, window.host, b.extract(offsets, lane)), b.offset(out, at), align=ROW_BYTES)
-    if trans:
+    if name.endswith(".trans"):
         for matrix in range(count):
             register = b.load(HALVES, b.offset(out, REGISTER_BYTES * matrix), align=64)
             _store_register(b, register, out, matrix, trans=True)

@@ -27,7 +27,7 @@ from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import SHARED_BASE, WINDOW_BYTES
 from .bounds import global_window, object_at, piece_at, shared_window
-from .shape import function, report, when
+from .shape import function, joined, report, when
 from .watch import Access, Instrumentation, Lines
 
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "tf32": 4, "f32": 4, "s32": 4, "f64": 8}
@@ -161,8 +161,8 @@ def parse_tile(name: str) -> tuple[Tile, bool]:
     return Tile(operand[-1], layout == along, _SHAPES[shape], space, kind), operand == "store.d"
 
 
-def build_wmma(name: str, watch: Instrumentation) -> Builder:
-    """Return the function called `name`."""
+def build_wmma(name: str, watch: Instrumentation) -> list[Builder]:
+    """Return the function called `name`, and the one that it jumps to if it must not access the matrix."""
     tile, store = parse_tile(name)
     data = "data" if store else "out"
     params = [
@@ -174,6 +174,46 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
         ("ptr", data),
     ]
     b = function(name, "void", params)
+    place = _check(b, tile)
+    good, bad = b.label("good"), b.label("bad")
+    b.cbr(b.op("and", place.inside, place.aligned), good, bad, likely=True)
+    b.place(good)
+    step = place.step
+    pointer = b.offset(place.host, place.offset)
+    seen = b.param("address")
+    if tile.space != "generic":
+        window = shared_window(b) if tile.space == "shared" else global_window(b)
+        seen = b.op("sub", seen, const("i64", window.base))
+    steps = {0: const("i64", 0), 1: step}
+    for block in tile.blocks:
+        _announce(b, watch, tile, store, b.op("add", seen, _distance(b, tile, block, step, steps)), step)
+        _move(b, tile, store, block, b.offset(pointer, _distance(b, tile, block, step, steps)), step, steps)
+    b.ret()
+    b.place(bad)
+    refused = _refused(b, tile, store)
+    b.ret_call(refused)
+    return [b, refused]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a matrix is, and whether it may be accessed. All values are i64, ptr or i1."""
+
+    host: Value
+    end: Value
+    """The device address behind the object in which it starts."""
+    offset: Value
+    """From the object's first byte to that of the matrix."""
+    step: Value
+    """Bytes from line to line."""
+    span: Value
+    """Bytes from the first line to the last."""
+    first_in: Value
+    inside: Value
+    aligned: Value
+
+
+def _check(b: Builder, tile: Tile) -> _Place:
     step = b.op("mul", b.cast("zext", b.param("stride"), "i64"), const("i64", tile.element_bytes))
     host, base, size = _window(b, tile.space)
     offset = b.op("sub", b.param("address"), base)
@@ -186,26 +226,19 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
     inside = b.op("and", first_in, b.icmp("ule", b.op("add", offset, span), last))
     low = b.op("and", b.op("or", offset, step), const("i64", tile.alignment - 1))
     aligned = b.icmp("eq", low, const("i64", 0))
-    good, bad = b.label("good"), b.label("bad")
-    b.cbr(b.op("and", inside, aligned), good, bad, likely=True)
-    b.place(good)
-    pointer = b.offset(host, offset)
-    seen = b.param("address")
-    if tile.space != "generic":
-        window = shared_window(b) if tile.space == "shared" else global_window(b)
-        seen = b.op("sub", seen, const("i64", window.base))
-    steps = {0: const("i64", 0), 1: step}
-    for block in tile.blocks:
-        _announce(b, watch, tile, store, b.op("add", seen, _distance(b, tile, block, step, steps)), step)
-        _move(b, tile, store, block, b.offset(pointer, _distance(b, tile, block, step, steps)), step, steps)
-    b.ret()
-    b.place(bad)
-    with when(b, b.op("xor", inside, const("i1", 1))):
+    return _Place(host, b.op("add", base, size), offset, step, span, first_in, inside, aligned)
+
+
+def _refused(b: Builder, tile: Tile, store: bool) -> Builder:
+    """Return the function that reports a matrix outside its array or misaligned; a load gives zeros."""
+    b = Builder(f"{b.name}.refused", b.result, b.params, b.attributes)
+    place = _check(b, tile)
+    with when(b, b.op("xor", place.inside, const("i1", 1))):
         # Not the last line, which may be nearer to another array, but the place where the matrix leaves its own array.
-        end = b.intrinsic("umin", "i64", [b.op("add", b.param("address"), span), b.op("add", base, size)])
-        where = b.select(first_in, end, b.param("address"))
+        end = b.intrinsic("umin", "i64", [b.op("add", b.param("address"), place.span), place.end])
+        where = b.select(place.first_in, end, b.param("address"))
         report(b, OUT_OF_BOUNDS, b.param("mask"), where)
-    with when(b, b.op("and", inside, b.op("xor", aligned, const("i1", 1)))):
+    with when(b, b.op("and", place.inside, b.op("xor", place.aligned, const("i1", 1)))):
         report(b, MISALIGNED, b.param("mask"), b.param("address"))
     if not store:
         for register in {number for block in tile.blocks for number in block.registers}:
@@ -279,14 +312,6 @@ def _move(
         register = flat if items == list(range(len(items))) else b.shuffle(flat, None, items)
         for number in block.registers[part :: len(order)]:
             b.store(register, b.offset(out, tile.register_bytes * number), align=64)
-
-
-def joined(b: Builder, parts: list[Value]) -> Value:
-    """Return vectors of one type, end to end (a power of two of them)."""
-    while len(parts) > 1:
-        width = 2 * int(parts[0].ty[1 : parts[0].ty.index(" ")])
-        parts = [b.shuffle(parts[i], parts[i + 1], list(range(width))) for i in range(0, len(parts), 2)]
-    return parts[0]
 
 
 def _announce(b: Builder, watch: Instrumentation, tile: Tile, store: bool, start: Value, step: Value) -> None:
