@@ -164,6 +164,12 @@ def test_the_command_lists_survivors(capsys: pytest.CaptureFixture[str]) -> None
     assert shown[-1].endswith("9 of 9 correct implementations passed")
 
 
+@pytest.mark.parametrize("task", ["sdpa_varlen", "paged_decode_fp8"])
+def test_the_loose_gate_refuses_other_layouts(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["certify", task, "--policy", "loose"]) == 2
+    assert "the loose gate judges dense arrays" in capsys.readouterr().err
+
+
 def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["certify", "qk_dot", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)

@@ -49,12 +49,15 @@ def small_inputs(task: Task, shape: Shape, dtype: str) -> AttentionProblem:
     problem = task.draw(Workload(shape, dtype, "none", "unit_normal", 0, task.workloads.encodings[0]))
     if not isinstance(problem, AttentionProblem) or task.outputs[0].name != "o":
         raise UsageError(f"the loose gate judges attention; task {task.name} is not attention")
+    if problem.contract.layout != "dense":
+        raise UsageError(f"the loose gate judges dense arrays; those of task {task.name} are {problem.contract.layout}")
     factor = np.float32(0.1)
     arrays = {
         name: x if x.dtype == np.uint8 else (x.astype(np.float32) * factor).astype(x.dtype)
         for name, x in problem.arrays.items()
     }
-    if problem.original is None:
+    if problem.scales is None:
         return replace(problem, arrays=arrays, q=arrays["q"], k=arrays["k"], v=arrays["v"])
     q, k, v = (problem.quantiser.decode(arrays[f"{x}_code"], arrays[f"{x}_scale"]) for x in "qkv")
-    return replace(problem, arrays=arrays, q=q, k=k, v=v)
+    of_q, of_k, of_v = (arrays[f"{x}_scale"] for x in "qkv")
+    return replace(problem, arrays=arrays, q=q, k=k, v=v, scales=(of_q, of_k, of_v))
