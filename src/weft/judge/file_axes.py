@@ -66,7 +66,8 @@ def _of_ptx(kernel: KernelFile, task: Task) -> FileAxes:
     if element not in ELEMENTS:
         raise UsageError(f"{kernel.path}: {first.name} is {element}; {task.name} supports {', '.join(ELEMENTS)}")
     known = task.workloads.encodings
-    mask, encoding = settled.get("CAUSAL", "0"), settled.get("ENCODING", str((*ENCODINGS, PLAIN).index(known[0])))
+    unsaid = "0" if known == (PLAIN,) else str(ENCODINGS.index(known[0]))
+    mask, encoding = settled.get("CAUSAL", "0"), settled.get("ENCODING", unsaid)
     if mask not in ("0", "1", "2") or encoding not in ("0", "1"):
         raise UsageError(f"{kernel.lines_path}: CAUSAL is {mask} (use 0, 1 or 2), ENCODING is {encoding} (use 0 or 1)")
     encodings = known if known == (PLAIN,) else (ENCODINGS[int(encoding)],)
