@@ -69,23 +69,29 @@ def _may_be_constant(ins: Instruction, found: set[str]) -> bool:
     firm = [isinstance(item, Reg) and item.name not in found for item in _sources(ins, ins.facts.copies or "abc")]
     if ins.facts.copies:
         return not all(firm)
-    return ins.form.chapter not in ("floating", "convert") or not any(firm)
+    return not (ins.facts.converts or _is_arithmetic(ins)) or not any(firm)
+
+
+def _is_arithmetic(ins: Instruction) -> bool:
+    """Return whether an instruction computes an f32 from its operands alone."""
+    facts = ins.facts
+    if facts.compares or facts.accesses or ins.find("d") is None or ins.operand_type("d") != "f32":
+        return False
+    return bool(facts.numbers) or facts.computes in _AS_OPERANDS
 
 
 def _is_quiet_result(ins: Instruction, signalling: set[str], constant: set[str]) -> bool:
-    if ins.facts.multiplies in ("mma", "wmma"):
-        return ins.mods.get("dtype") == "f32"
+    if ins.facts.multiplies:
+        return ins.facts.multiplies != "wgmma" and ins.mods.get("dtype") == "f32"
     if ins.facts.copies:
         return all(_is_quiet_source(item, signalling) for item in _sources(ins, ins.facts.copies))
-    if ins.form.chapter not in ("floating", "convert") or ins.operand_type("d") != "f32":
+    if not _is_arithmetic(ins):
         return False
-    if ins.form.chapter == "convert":
-        return ins.form.name == "cvt" and ins.operand_type("a") not in ("bf16", "f32", "f64")
+    if ins.facts.converts:
+        return ins.operand_type("a") not in ("bf16", "f32", "f64")
     sources = _sources(ins, "abc")
     if ins.facts.computes in _AS_OPERANDS:
         return all(_is_quiet_source(item, signalling) for item in sources)
-    if not ins.facts.numbers:
-        return False
     if ins.facts.computes not in _MAY_BE_LEFT_OUT:
         return True
     neutral = [_may_be_neutral(item, constant) for item in sources]
