@@ -205,7 +205,7 @@ def answer(diagnosis: Diagnosis, stem: str, stages: Sequence[str], is_near: Call
         "cause": cause,
         "named": killed and bool(named or cause),
         "repairs": [[repair.place.line, repair.words] for repair in diagnosis.repairs],
-        "partly": [[each.place.line, each.words, round(each.mended, 3)] for each in diagnosis.partly],
+        "partly": [[each.place.line, each.words, round(each.corrected, 3)] for each in diagnosis.partly],
         "fix": "" if diagnosis.fix is None else diagnosis.fix.diff,
     }
 

@@ -78,7 +78,7 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
         "computed_from": [_place(at) for at in diagnosis.origins],
         "repairs": [{"place": _place(each.place), "edit": each.words} for each in diagnosis.repairs],
         "partly": [
-            {"place": _place(each.place), "edit": each.words, "mended": each.mended} for each in diagnosis.partly
+            {"place": _place(each.place), "edit": each.words, "corrected": each.corrected} for each in diagnosis.partly
         ],
         "fix": None if diagnosis.fix is None else {"diff": diagnosis.fix.diff, "workloads": diagnosis.fix.workloads},
         "not_traced_because": diagnosis.case.not_parsed,

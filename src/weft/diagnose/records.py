@@ -202,7 +202,7 @@ class Diagnosis:
     repairs: tuple[Repair, ...] = ()
     """Edits with which the kernel passes, the likeliest first; empty also where none were tested."""
     partly: tuple[Repair, ...] = ()
-    """Where none makes it pass: edits that mend a part of the wrong elements and no other harm, the most first."""
+    """Where none makes it pass: edits that correct a part of the wrong elements and no other harm, the most first."""
     fix: SourceFix | None = None
     """The first of `repairs` as a change of the source, judged on all workloads."""
     origins: tuple[Place, ...] = ()

@@ -13,8 +13,8 @@ from .records import Diagnosis
 MOST = 3
 NEARBY = 3
 """Lines this close are seen together."""
-MENDED = 0.5
-"""An edit that mends a smaller share of the wrong elements is weaker evidence than what was observed in the run."""
+CORRECTED = 0.5
+"""An edit that corrects a smaller share of the wrong elements is weaker evidence than what was observed in the run."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Suspect:
 
 
 def suspects(diagnosis: Diagnosis) -> tuple[Suspect, ...]:
-    """Return the lines to inspect: repaired lines, the line without repairs, lines where an edit mends much of the
+    """Return the lines to inspect: repaired lines, the line without repairs, lines where an edit corrects much of the
     error, then the lines that the line depends on.
     """
     if diagnosis.healthy:
@@ -48,16 +48,16 @@ def _all(diagnosis: Diagnosis) -> Iterator[Suspect]:
     if cured is not None:
         yield Suspect(cured, "the cure belongs behind this line")
     for partly in diagnosis.partly:
-        if partly.mended >= MENDED:
-            yield Suspect(partly.place, _mended(partly))
+        if partly.corrected >= CORRECTED:
+            yield Suspect(partly.place, _corrected(partly))
     for at in diagnosis.strayed:
         yield Suspect(at, "every access outside its buffer depends on this line, and none of those inside")
     for at in diagnosis.origins:
         yield Suspect(at, f"line {place.line if place is not None else 0} depends on what is computed here")
 
 
-def _mended(repair: Repair) -> str:
-    share = f"{math.floor(100 * repair.mended)} % of the wrong elements are right and no other is wrong"
+def _corrected(repair: Repair) -> str:
+    share = f"{math.floor(100 * repair.corrected)} % of the wrong elements are right and no other is wrong"
     return f"with the edit `{repair.words}` here {share} in the smallest failing workload; others still fail"
 
 

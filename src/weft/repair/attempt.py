@@ -22,8 +22,8 @@ from weft.ptx.module import Function, Instruction, Module, Sym
 from weft.ptx.parse import parse
 from weft.tasks.task import Problem, Task
 
+from .corrected import Errors, errors_of, reference_of
 from .edits import Edit, edits_of
-from .mended import Errors, errors_of, reference_of
 from .switched import CHOICE, switched
 
 MOST_STEPS = 1 << 20
@@ -40,7 +40,7 @@ class Trial:
     """The edit's; 0 is the kernel as it is."""
     passed: bool
     """Whether the gates of the task pass, and nothing is found."""
-    mended: float
+    corrected: float
     """The share of the wrong elements that are right with it."""
 
 
@@ -210,7 +210,7 @@ def trials(
                     return
                 unedited = results
                 continue
-            part = judge.errors(bound.arrays).mended(errors) if errors is not None and not passed else 0.0
+            part = judge.errors(bound.arrays).corrected(errors) if errors is not None and not passed else 0.0
             yield Trial(number, passed, 1.0 if passed else part)
     finally:
         _restore(before, given)

@@ -26,8 +26,8 @@ BATCHES_OF_ALL = 18
 MOST_BATCHES = 10
 MOST_SECONDS = 35.0
 """CPU time after which no further edit is tested."""
-LEAST_MENDED = 0.1
-"""An edit that mends a smaller share of the wrong elements says nothing about its line."""
+LEAST_CORRECTED = 0.1
+"""An edit that corrects a smaller share of the wrong elements says nothing about its line."""
 
 Progress = Callable[[str], None]
 Batch = TypeVar("Batch", bound=Sequence[Any])
@@ -56,7 +56,7 @@ class Repair:
     kind: Kind = Kind.CONSTANT
     text: str = ""
     """The file with the edit, where it was made in the source."""
-    mended: float = 1.0
+    corrected: float = 1.0
     """The share of the wrong elements of the smallest workload that are right with it; 1: all tested workloads pass."""
 
 
@@ -67,7 +67,7 @@ class Found:
     whole: tuple[Repair, ...] = ()
     """Those that repair all problems, the likeliest mistake first."""
     partly: tuple[Repair, ...] = ()
-    """One for each line where an edit mends a part of the wrong elements and makes no other wrong, the most first."""
+    """One for each line where an edit corrects a part of the wrong elements and makes no other wrong, most first."""
 
 
 def find_repairs(
@@ -103,7 +103,7 @@ def find_repairs(
                 return Found(tuple(_by_line([*found, *_repairing(bench, others, nearby, partly)], suspected)))
     except WeftError:  # a -G build that does not compile or run repairs nothing
         pass
-    made = [Repair(edit.place, edit.words, edit.kind, mended=share) for edit, share in partly.items()]
+    made = [Repair(edit.place, edit.words, edit.kind, corrected=share) for edit, share in partly.items()]
     return Found((), most_first(made, suspected))
 
 
@@ -139,9 +139,9 @@ def _cut(ordered: Sequence[Edit]) -> Iterator[Sequence[Edit]]:
 
 
 def _repairing(bench: Bench, others: Sequence[Bench], edits: Sequence[Edit], partly: dict[Edit, float]) -> list[Edit]:
-    """Return the edits that repair all problems; add those that mend a part of the first to `partly`."""
+    """Return the edits that repair all problems; add those that correct a part of the first to `partly`."""
     tried = dict(bench.tried(edits)) if edits else {}
-    partly.update({edit: trial.mended for edit, trial in tried.items() if trial.mended >= LEAST_MENDED})
+    partly.update({edit: trial.corrected for edit, trial in tried.items() if trial.corrected >= LEAST_CORRECTED})
     found = [edit for edit, trial in tried.items() if trial.passed]
     for other in others:
         if found:
@@ -185,8 +185,8 @@ def likeliest_first(repairs: Sequence[Repair], suspected: Sequence[int]) -> list
 
 
 def most_first(repairs: Sequence[Repair], suspected: Sequence[int]) -> tuple[Repair, ...]:
-    """Return the edit of each line that mends most, the line with most first; of equal ones the most suspected."""
+    """Return the edit of each line that corrects most, the line with most first; of equal ones the most suspected."""
     ordered = sorted(repairs, key=lambda each: each.place.line)
     groups = (tuple(group) for _, group in groupby(ordered, key=lambda each: each.place.line))
-    best = [max(group, key=lambda each: (each.mended, -each.kind)) for group in groups]
-    return tuple(sorted(best, key=lambda each: (-each.mended, place_among(each.place.line, suspected))))
+    best = [max(group, key=lambda each: (each.corrected, -each.kind)) for group in groups]
+    return tuple(sorted(best, key=lambda each: (-each.corrected, place_among(each.place.line, suspected))))

@@ -15,7 +15,7 @@ from weft.judge.candidate import Candidate
 from weft.tasks.task import Problem, Task
 
 from .attempt import Judge, Trial, launch_with, trials
-from .repair import LEAST_MENDED, Found, Progress, Repair, likeliest_first, most_first, place_among, taking_turns
+from .repair import LEAST_CORRECTED, Found, Progress, Repair, likeliest_first, most_first, place_among, taking_turns
 from .source_trials import Copy, copy_of
 from .templates import Kind
 from .triton_edits import TritonEdit, TritonText
@@ -57,15 +57,15 @@ def find_triton_repairs(
 def _repairing(
     benches: Sequence["_Bench"], batch: Sequence[TritonEdit], partly: dict[TritonEdit, float]
 ) -> list[TritonEdit]:
-    """Return the edits that repair all problems; add those that mend a part of the first to `partly`. A batch that does
-    not compile is halved: the value of an edit may have a type or a shape that does not fit.
+    """Return the edits that repair all problems; add those that correct a part of the first to `partly`. A batch that
+    does not compile is halved: the value of an edit may have a type or a shape that does not fit.
     """
     try:
         found = list(batch)
         for bench in benches:
             tried = bench.tried(batch, found)
             if bench is benches[0]:
-                partly.update({edit: trial.mended for edit, trial in tried if trial.mended >= LEAST_MENDED})
+                partly.update({edit: trial.corrected for edit, trial in tried if trial.corrected >= LEAST_CORRECTED})
             found = [edit for edit, trial in tried if trial.passed]
             if not found:
                 break

@@ -1,4 +1,4 @@
-"""How much of an error an edit mends. An edit of the faulty line that is not the right one often mends a part of it."""
+"""How much of an error an edit corrects. An edit of the faulty line that is not the right one often corrects a part."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from weft.tasks.task import Problem, Task
 WRONG = 0.25
 """An element is wrong if its error is at least this part of the largest: every result is a little off."""
 LEFT = 0.25
-"""It is mended if at most this part of its error is left."""
+"""It is corrected if at most this part of its error is left."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Errors:
 
     of: Mapping[str, Array]
 
-    def mended(self, before: "Errors") -> float:
-        """Return the share of the wrong elements that an edit mends; 0 if it makes others wrong."""
-        mended = wrong = 0
+    def corrected(self, before: "Errors") -> float:
+        """Return the share of the wrong elements that an edit corrects; 0 if it makes others wrong."""
+        corrected = wrong = 0
         for name, old in before.of.items():
             finite = old[np.isfinite(old)]
             least = WRONG * float(finite.max(initial=0.0))
@@ -30,9 +30,9 @@ class Errors:
             if np.any(~was_wrong & (self.of[name] > np.maximum(old, least))):
                 return 0.0
             left = np.where(np.isinf(old), np.inf, LEFT * np.where(np.isinf(old), 0.0, old))
-            mended += int(np.count_nonzero(was_wrong & (self.of[name] < left)))
+            corrected += int(np.count_nonzero(was_wrong & (self.of[name] < left)))
             wrong += int(np.count_nonzero(was_wrong))
-        return mended / wrong if wrong else 0.0
+        return corrected / wrong if wrong else 0.0
 
 
 def reference_of(task: Task, problem: Problem) -> Mapping[str, Array]:
