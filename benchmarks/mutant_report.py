@@ -35,7 +35,7 @@ def report(rows: Sequence[Row]) -> Row:
         **_rates(counted),
         **{f"heldout_{name}": rate for name, rate in _rates([row for row in counted if row["held_out"]]).items()},
         "heldout_total": sum(row["held_out"] for row in counted),
-        **_repair_rates([row for row in counted if row.get("repairs") is not None]),
+        "with_repair": _repair_rates([row for row in counted if "repaired" in row]),
         "false_alarms": sum(row["alarm"] for row in originals),
         "correct_runs": sum(row["judged"] for row in originals),
         "seconds_per_mutant": round(mean(seconds), 2) if seconds else None,
@@ -92,12 +92,29 @@ def _rates(rows: Sequence[Row]) -> dict[str, float | None]:
 
 
 def _repair_rates(rows: Sequence[Row]) -> Row:
-    """Return how many mutants a verified edit repairs, and the line rate of the same diagnoses without edits."""
+    """Return what `--repair` answers about the killed mutants that were run with it, and the same without edits."""
+    answers = [{**row, **row["repaired"]} for row in rows]
+    held_out = [answer for answer in answers if answer["held_out"]]
     return {
-        "repaired_rate": _share(rows, lambda row: bool(row["repairs"])),
-        "fixed_rate": _share(rows, lambda row: bool(row.get("fix"))),
-        "fixed_right_rate": _share(rows, lambda row: bool(row.get("fix_right"))),
-        "line_rate_without_repairs": _share(rows, lambda row: row["line_right_unrepaired"]),
+        "total": len(rows),
+        **_rates(answers),
+        **_fix_rates(answers),
+        "without": _rates(rows),
+        "heldout_total": len(held_out),
+        **{f"heldout_{name}": rate for name, rate in (_rates(held_out) | _fix_rates(held_out)).items()},
+        "seconds_per_mutant": round(mean(answer["seconds"] for answer in answers), 2) if answers else None,
+        "seconds_per_mutant_median": round(median(answer["seconds"] for answer in answers), 2) if answers else None,
+    }
+
+
+def _fix_rates(answers: Sequence[Row]) -> dict[str, float | None]:
+    """Return how many mutants an edit repairs, how many have a verified change of the source, and how many of these
+    changes are right on larger workloads.
+    """
+    return {
+        "repaired_rate": _share(answers, lambda row: bool(row["repairs"])),
+        "fixed_rate": _share(answers, lambda row: bool(row["fix"])),
+        "fixed_right_rate": _share(answers, lambda row: bool(row.get("fix_right"))),
     }
 
 

@@ -31,7 +31,7 @@ from benchmarks.mutant_report import draw, report
 from weft.core.records import inlining_chain
 from weft.core.status import Status
 from weft.diagnose.conclusion import cure_place_of, place_of, sentence, stage_of
-from weft.diagnose.diagnose import diagnose
+from weft.diagnose.diagnose import diagnose, with_repairs
 from weft.diagnose.records import Diagnosis
 from weft.diagnose.suspects import suspects
 from weft.judge.candidate import Candidate
@@ -62,7 +62,9 @@ def main() -> None:
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts")
     parser.add_argument("--no-policies", action="store_true", help="without the three other policies")
     parser.add_argument("--tuning", action="store_true", help="without held-out mutants: for work on the diagnosis")
-    parser.add_argument("--repair", action="store_true", help="as weft diagnose --repair; use another file of rows")
+    parser.add_argument(
+        "--repair", action="store_true", help="also as weft diagnose --repair; rows that exist stay as they are"
+    )
     parser.add_argument("--originals", action="store_true", help="the unmodified rungs alone")
     parser.add_argument("--report", action="store_true", help="report on the existing rows; nothing is run")
     parser.add_argument("--figure", type=Path, help="draw kill rates by policy and class")
@@ -142,17 +144,25 @@ def try_one(
     if build is not Build.DIFFERENT:
         return {**row, "outcome": "refused" if build is Build.REFUSED else "same PTX"}
     wall, busy = time.perf_counter(), cpu_seconds()
-    diagnosis = diagnose(candidate, original.supports, repair=repair)
+    diagnosis = diagnose(candidate, original.supports)
     row |= {"seconds": cpu_seconds() - busy, "wall_seconds": time.perf_counter() - wall}
     status = diagnosis.verdict.status
     if status is Status.COMPILE_ERROR:
         return {**row, "outcome": "refused"}
     row |= answer(diagnosis, mutant.id, labelled.stages, lambda line: _is_near(line, mutant))
-    if diagnosis.fix is not None:
-        fixed = folder / f"fixed_{mutant.id}{candidate.path.suffix}"
-        fixed.write_text(diagnosis.fix.text)
-        repaired, larger = replace(candidate, path=fixed), larger_workloads(original.supports)
-        row["fix_right"] = original.compare(repaired) is Build.SAME or original.same_runs(repaired, larger)
+    if repair and row["outcome"] == "killed":
+        repaired = with_repairs(diagnosis, original.supports)
+        row["repaired"] = {
+            "seconds": cpu_seconds() - busy,
+            **repairs_of(repaired),
+            **answer(repaired, mutant.id, labelled.stages, lambda line: _is_near(line, mutant)),
+        }
+        if repaired.fix is not None:
+            fixed = folder / f"fixed_{mutant.id}{candidate.path.suffix}"
+            fixed.write_text(repaired.fix.text)
+            changed, larger = replace(candidate, path=fixed), larger_workloads(original.supports)
+            right = original.compare(changed) is Build.SAME or original.same_runs(changed, larger)
+            row["repaired"]["fix_right"] = right
     if diagnosis.verdict.passed or status is Status.UNSUPPORTED:
         same = original.same_runs(candidate, larger_workloads(original.supports))
         if same:
@@ -182,8 +192,6 @@ def answer(diagnosis: Diagnosis, stem: str, stages: Sequence[str], is_near: Call
     killed = not diagnosis.healthy and diagnosis.verdict.status is not Status.UNSUPPORTED
     told = [at for place in (place_of(diagnosis), cure_place_of(diagnosis)) for at in inlining_chain(place)]
     lines = sorted({place.line for place in told if Path(place.file).stem == stem})
-    without = replace(diagnosis, repairs=())
-    unrepaired = [at for place in (place_of(without), cure_place_of(without)) for at in inlining_chain(place)]
     three = [at for each in suspects(diagnosis) for at in inlining_chain(each.place) if Path(at.file).stem == stem]
     signature = diagnosis.signatures[0] if diagnosis.signatures else None
     named = signature.name if signature is not None and signature.rank >= SAID else ""
@@ -198,12 +206,17 @@ def answer(diagnosis: Diagnosis, stem: str, stages: Sequence[str], is_near: Call
         "stage_right": killed and stage_of(diagnosis) in stages,
         "said_lines": lines,
         "line_right": killed and any(map(is_near, lines)),
-        "line_right_unrepaired": killed and any(is_near(at.line) for at in unrepaired if Path(at.file).stem == stem),
         "origin_lines": [place.line for place in diagnosis.origins],
         "line_among_three": killed and any(is_near(at.line) for at in three),
         "signature": named,
         "cause": cause,
         "named": killed and bool(named or cause),
+    }
+
+
+def repairs_of(diagnosis: Diagnosis) -> Row:
+    """Return the edits that repair all or a part, and the change of the source."""
+    return {
         "repairs": [[repair.place.line, repair.words] for repair in diagnosis.repairs],
         "partly": [[each.place.line, each.words, round(each.corrected, 3)] for each in diagnosis.partly],
         "fix": "" if diagnosis.fix is None else diagnosis.fix.diff,
@@ -261,9 +274,18 @@ def _told(row: Row) -> str:
         return f"{row['id']}: {row.get('seconds', 0):.1f} s"
     if row["outcome"] != "killed":
         return f"{row['id']}:{row['line']}: {row['outcome'].upper()} {row['after']}"
-    stage = "" if row["stage_right"] else f" STAGE {row['stage'] or 'none'}, not {'/'.join(row['stages'])}"
-    line = "" if row["line_right"] else f" LINE {row['said_lines']}, not {row['line']}"
-    return f"{row['id']}: {row['seconds']:.1f} s, {row['signature'] or row['cause'] or 'no cause'}{stage}{line}"
+    told = f"{row['id']}: {row['seconds']:.1f} s, {row['signature'] or row['cause'] or 'no cause'}{_wrong(row, row)}"
+    repaired = row.get("repaired")
+    if repaired is None:
+        return told
+    return f"{told}; repair: {repaired['seconds']:.1f} s,{' FIX' if repaired['fix'] else ''}{_wrong(repaired, row)}"
+
+
+def _wrong(answered: Row, row: Row) -> str:
+    """Return what of an answer is wrong."""
+    stage = "" if answered["stage_right"] else f" STAGE {answered['stage'] or 'none'}, not {'/'.join(row['stages'])}"
+    line = "" if answered["line_right"] else f" LINE {answered['said_lines']}, not {row['line']}"
+    return f"{stage}{line}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Diagnoses wrong attention kernels with the bugs that people write, in designs outside the ladder.
 
-    python benchmarks/people_bugs.py [--rows FILE] [--only warp_row] [--report]
+    python benchmarks/people_bugs.py [--rows FILE] [--only warp_row] [--repair] [--report]
     python benchmarks/people_bugs.py --check [--only warp_row]
 
 `people_bugs/` has right kernels (CUDA, Triton), each with a TOML table of its bugs: what a person did, the edits, and
@@ -26,7 +26,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gate import Job, in_a_process
-from benchmarks.mutants import NEAR, Row, answer, append_row, cpu_seconds, digest_of, read_rows
+from benchmarks.mutants import NEAR, Row, answer, append_row, cpu_seconds, digest_of, read_rows, repairs_of
 from tests.zoo.bug import Edit
 from weft.attention.stages import STAGES
 from weft.core.status import Status
@@ -87,6 +87,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=Path, default=Path("people_bugs.jsonl"), help="one line per bug (default: here)")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a design or the id of a bug")
+    parser.add_argument("--repair", action="store_true", help="as weft diagnose --repair; use another file of rows")
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts")
     parser.add_argument("--check", action="store_true", help="judge designs and bugs as `weft check` does")
     parser.add_argument("--report", action="store_true", help="report on the existing rows; nothing is run")
     options = parser.parse_args()
@@ -95,7 +97,8 @@ def main() -> None:
         print(json.dumps(check(chosen)))
         return
     if not options.report:
-        run(chosen, options.rows)
+        part, parts = map(int, options.shard.split("/"))
+        run(chosen[part - 1 :: parts], options.rows, repair=options.repair)
     wanted = {bug.id for bug in chosen}
     print(json.dumps(report([row for row in read_rows(options.rows) if row["id"] in wanted])))
 
@@ -121,7 +124,7 @@ def read_bugs(design: Path) -> list[PersonBug]:
     return found
 
 
-def run(chosen: Sequence[PersonBug], path: Path) -> None:
+def run(chosen: Sequence[PersonBug], path: Path, *, repair: bool = False) -> None:
     """Diagnose every bug that has no row of this source."""
     done = {(row["id"], row["source"]) for row in read_rows(path)}
     with tempfile.TemporaryDirectory() as folder:
@@ -129,19 +132,19 @@ def run(chosen: Sequence[PersonBug], path: Path) -> None:
             source = digest_of(bug.text)
             if (bug.id, source) in done:
                 continue
-            row = {"id": bug.id, "source": source, **diagnose_one(bug, Path(folder))}
+            row = {"id": bug.id, "source": source, **diagnose_one(bug, Path(folder), repair=repair)}
             append_row(path, row)
             print(f"{number}/{len(chosen)} {bug.id}: {row['outcome']}, {row['seconds']:.1f} s", flush=True)
 
 
-def diagnose_one(bug: PersonBug, folder: Path) -> Row:
+def diagnose_one(bug: PersonBug, folder: Path, *, repair: bool = False) -> Row:
     """Return the row of one bug."""
     wall, busy = time.perf_counter(), cpu_seconds()
-    diagnosis = diagnose(*find_candidate(str(bug.write(folder)), task=None))
+    diagnosis = diagnose(*find_candidate(str(bug.write(folder)), task=None), repair=repair)
     row: Row = {"design": bug.design.stem, "kind": bug.kind, "stages": bug.stages}
     row |= {"faults": [[part.start, part.stop - 1] for part in bug.faults]}
     row |= {"seconds": cpu_seconds() - busy, "wall_seconds": time.perf_counter() - wall}
-    row |= answer(diagnosis, bug.id, bug.stages, bug.is_near)
+    row |= answer(diagnosis, bug.id, bug.stages, bug.is_near) | repairs_of(diagnosis)
     return row | ({"outcome": "refused"} if diagnosis.verdict.status is Status.COMPILE_ERROR else {})
 
 
@@ -165,7 +168,8 @@ def report(rows: Sequence[Row]) -> Row:
 def _counts(rows: Sequence[Row]) -> dict[str, int]:
     killed = [row for row in rows if row["outcome"] == "killed"]
     counts = {name: sum(row[field] for row in killed) for name, field in FIGURES.items()}
-    return {"bugs": len(rows), "killed": len(killed), **counts}
+    fixed = sum(bool(row["fix"]) for row in killed)
+    return {"bugs": len(rows), "killed": len(killed), **counts, "fixed": fixed}
 
 
 def check(chosen: Sequence[PersonBug]) -> Row:

@@ -77,6 +77,27 @@ def test_the_report_counts() -> None:
     assert report(rows)["policies"]["loose"] == {"total": 0, "killed_rate": None, "rejects_right_kernels": ["scalar"]}
 
 
+def test_the_report_compares_with_and_without_repairs() -> None:
+    fixed = {"line_right": True, "seconds": 30.0, "repairs": [[1, "b → a"]], "fix": "-b\n+a\n", "fix_right": True}
+    none = {"line_right": False, "seconds": 50.0, "repairs": [], "fix": ""}
+    rows = [
+        row("a", "killed", repaired={"stage_right": True, "line_among_three": True, "named": True, **fixed}),
+        row(
+            "b",
+            "killed",
+            held_out=True,
+            repaired={"stage_right": False, "line_among_three": True, "named": True, **none},
+        ),
+        row("c", "killed"),
+    ]
+    found = report(rows)["with_repair"]
+    assert (found["total"], found["line_rate"], found["without"]["line_rate"]) == (2, 0.5, 0.0)
+    assert (found["stage_rate"], found["without"]["stage_rate"]) == (0.5, 1.0)
+    assert (found["repaired_rate"], found["fixed_rate"], found["fixed_right_rate"]) == (0.5, 0.5, 0.5)
+    assert (found["heldout_total"], found["heldout_line_rate"], found["heldout_fixed_rate"]) == (1, 0.0, 0.0)
+    assert (found["seconds_per_mutant"], found["seconds_per_mutant_median"]) == (40.0, 40.0)
+
+
 def test_the_figure_is_drawn(tmp_path: Path) -> None:
     draw([row("a", "killed"), row("c", "survived")], tmp_path / "figure.svg")
     text = (tmp_path / "figure.svg").read_text()

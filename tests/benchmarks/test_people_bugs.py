@@ -68,10 +68,10 @@ def test_tables_are_read_strictly(tmp_path: Path) -> None:
 
 
 def test_the_report_counts_bugs() -> None:
-    rights = {"stage_right": True, "line_right": False, "line_among_three": True, "named": False}
+    rights = {"stage_right": True, "line_right": False, "line_among_three": True, "named": False, "fix": "-a\n+b\n"}
     killed = {"id": "a", "design": "warp_row", "outcome": "killed", "seconds": 2.0, **rights}
     found = report([killed, {**killed, "id": "b", "outcome": "survived", "seconds": 4.0}])
-    counts = {"bugs": 2, "killed": 1, "stage": 1, "line_first": 0, "line_in_three": 1, "cause": 0}
+    counts = {"bugs": 2, "killed": 1, "stage": 1, "line_first": 0, "line_in_three": 1, "cause": 0, "fixed": 1}
     assert {name: found[name] for name in counts} == counts
     assert found["by_design"] == {"warp_row": counts} and found["by_language"]["CUDA"] == counts
     assert (found["seconds_median"], found["survivors"]) == (3.0, ["b"])

@@ -4,6 +4,7 @@ import numpy as np
 
 from weft.attention.shapes import Shape
 from weft.diagnose.algebra import Algebra
+from weft.diagnose.capped_algebra import CappedAlgebra
 from weft.diagnose.tags import MIXED, Flag, Kind, Sizes, Tags
 
 SIZES = Sizes(Shape("two_heads", 1, 2, 2, 3, 5, 2))
@@ -63,8 +64,23 @@ def test_a_key_summed_twice() -> None:
 
 
 def test_a_masked_score_stays_a_score() -> None:
-    hidden = ALGEBRA.chosen(_score(1, 3), _tag(Kind.CONST), np.array([False]))
+    hidden = ALGEBRA.chosen(_score(1, 3), _tag(Kind.CONST), np.array([False]), np.array([1.0]))
     assert _is(hidden, Kind.S, 1, 3) and hidden["flags"][0] == Flag.MASKED
+
+
+def test_the_tanh_of_a_score_stays_this_score() -> None:
+    """tanh x = 1 - 2 / (exp(2 x) + 1), and 1 for large x; a score of another key is still a maximum."""
+    capped, score, constant = CappedAlgebra(SIZES), _score(1, 3), _tag(Kind.CONST)
+    power = capped.total(capped.exponential(capped.product(score, constant)), constant)
+    tanh = capped.total(capped.product(capped.inverse(power), constant), constant)
+    assert _is(tanh, Kind.S, 1, 3) and _is(capped.product(tanh, score), Kind.S, 1, 3)
+    for large, flags in ((1.0, 0), (-np.inf, int(Flag.MASKED))):
+        chosen = capped.chosen(tanh, constant, np.array([False]), np.array([large]))
+        assert _is(chosen, Kind.S, 1, 3) and chosen["flags"][0] == flags
+    assert _is(capped.largest(tanh, score), Kind.S, 1, 3)
+    maximum = capped.largest(tanh, _score(1, 4))
+    assert int(maximum["kind"][0]) == Kind.M
+    assert int(capped.exponential(capped.total(tanh, maximum, minus=True))["kind"][0]) == Kind.P
 
 
 def test_u_over_l_is_o_and_m_plus_log_l_is_lse() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.records import Place
-from weft.diagnose.signatures.lines import below, bound_of_loop, dead_mask, layout_of, outermost
+from weft.diagnose.signatures.lines import below, bound_of_loop, dead_mask, index_function, layout_of, outermost
 
 SOURCE = """// weft: launch k(q)
 // weft:        grid(1) block(32)
@@ -66,3 +66,24 @@ def test_bounds_that_are_only_names_are_defined_above(tmp_path: Path) -> None:
     assert bound_of_loop(loop, last=True) == Place(str(path), 2)
     assert bound_of_loop(loop, last=False) == Place(str(path), 1)
     assert bound_of_loop(Place(str(path), 4), last=True) == Place(str(path), 4), "a loop with a number may be wrong"
+
+
+INDEXED = """__device__ int row_of(int h, int query) {
+    // The row of a head.
+    return h * 4 + query;
+}
+__global__ void merge(const float* part_m, float* o) {
+    const int query = threadIdx.x;
+    o[query] = part_m[row_of(1, query)];
+    o[query + 4] = part_m[query];
+    o[query + 8] = part_m[min(query, 3)];
+}
+"""
+
+
+def test_the_index_of_an_access(tmp_path: Path) -> None:
+    file = tmp_path / "merge.cu"
+    file.write_text(INDEXED)
+    assert index_function(Place(str(file), 7)) == Place(str(file), 3)
+    assert index_function(Place(str(file), 8)) is None  # no function
+    assert index_function(Place(str(file), 9)) is None  # not of this file

@@ -36,6 +36,16 @@ def test_keys_that_a_loop_leaves_out(tmp_path: Path) -> None:
     assert place is not None and place.line == line_of(file, "key += 2")
 
 
+def test_an_output_that_is_cut_to_integers_is_not_called_empty(tmp_path: Path) -> None:
+    """All of O is below 1, so all of it becomes 0, though U is right."""
+    file = write(tmp_path, "scalar", "ELEMENT(u[i] * inverse)", "ELEMENT(truncf(u[i] * inverse))")
+    found = explained(file, shape=Shape("few", 1, 1, 1, 2, 24, 8))
+    assert not found.case.arrays["o"].any()
+    assert found.signatures[0].name == "cut_to_integer" and stage_of(found) == "o"
+    place = place_of(found)
+    assert place is not None and place.line == line_of(file, "truncf(u[i] * inverse)")
+
+
 def test_an_element_that_two_warps_store(tmp_path: Path) -> None:
     """Lane 0 of the second warp uses the first warp's index: it stores to that row, but has other sums."""
     file = write(tmp_path, "scalar", "* WARPS + threadIdx.x / 32;", "* WARPS + threadIdx.x / 33;")

@@ -1,15 +1,18 @@
 """The operand that is wrong is named where it is computed: rescales, 1 / l, and the numbers that sums start at."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.diagnose.edited import line_of, write
-from weft.core.records import Place
+from tests.diagnose.edited import explained, line_of, write
+from weft.attention.shapes import Shape
+from weft.core.records import Place, inlining_chain
 from weft.diagnose.conclusion import place_of, stage_of
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.start_lines import start_line
 from weft.judge.select import Choice, find_candidate
+from weft.repair.repair import Repair
 
 CASES = (
     # In these kernels the rescale and the inverse are computed some lines above their use.
@@ -97,6 +100,37 @@ def test_the_line_of_the_index_is_named(rung: str, old: str, new: str, name: str
     assert place is not None and abs(place.line - line_of(file, new)) <= 3
 
 
+def test_a_maximum_over_the_scores_of_several_rows_is_named_where_they_meet(tmp_path: Path) -> None:
+    old, new = "fmaxf(s[j][2 * r], s[j][2 * r + 1])", "fmaxf(s[j][2 * r], s[2 * r + 1][j])"
+    file = write(tmp_path, "fp8_pipelined", old, new)
+    found = explained(file, task="quantised_sdpa", shape=Shape("one_tile", 1, 1, 1, 16, 16, 32))
+    place = place_of(found)
+    assert found.first is not None and found.first.stage == "m" and found.signatures[0].name == "mixed_rows"
+    assert place is not None and place.line == line_of(file, new)
+
+
+def test_keys_that_a_mask_hides_are_not_overwritten(tmp_path: Path) -> None:
+    """Rows see a key too few: their last key is not multiplied, and the first row stores 0."""
+    file = write(tmp_path, "split_k", "diagonal + 1));", "diagonal + 0));")
+    found = explained(file, mask="top_left")
+    assert found.signatures[0].name == "causal_shift" and stage_of(found) == "masked"
+    assert "region_overlap" not in [each.name for each in found.signatures]
+    # An edit of the line does not change what the signature has explained.
+    place = place_of(found)
+    assert place is not None and stage_of(replace(found, repairs=(Repair(place, "0 → 1"),))) == "masked"
+
+
+def test_a_case_is_not_shrunk_to_sizes_that_show_nothing(tmp_path: Path) -> None:
+    """With D = 32 the loop that loads Q has no iteration; with D = 64 it has one of two."""
+    loop = "for (int i = 0; i < H::COLUMNS / 32; ++i)\n        load_pieces(a_q"
+    file = write(tmp_path, "fp8_pipelined", loop, loop.replace("i = 0", "i = 1"))
+    choice = Choice(shapes=("small",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,))
+    candidate, supports = find_candidate(str(file), task="quantised_sdpa")
+    found = diagnose(candidate, supports, choice)
+    assert found.verdict.workload.shape.d == 64 and stage_of(found) == "q"
+    assert line_of(file, "load_pieces(a_q") in [at.line for at in inlining_chain(place_of(found))]
+
+
 def test_a_store_to_the_wrong_workspace_is_named(tmp_path: Path) -> None:
     """The compiler removes the store that the other one overwrites: only the text has both."""
     file = write(tmp_path, "split_k", "part_l[part] = l;", "part_m[part] = l;")
@@ -124,3 +158,25 @@ def test_the_start_is_found_in_the_text(text: str, line: int | None, tmp_path: P
     file.write_text(text)
     found = start_line(Place(str(file), text.count("\n") + 1), lambda number: number == 0)
     assert (found.line if found is not None else None) == line
+
+
+def test_a_wrong_offset_in_shared_memory_is_no_wrong_pointer(tmp_path: Path) -> None:
+    """K arrives in shared memory, but V is read in its place: the pointer of the load is right."""
+    file = write(tmp_path, "scalar", "        float products = 0.0f;\n", """\
+        __shared__ float tile[2][WARPS][D];
+        float (*const own)[WARPS][D] = tile;
+        for (int d = lane; d < D; d += 32) {
+            own[0][threadIdx.x / 32][d] = float(k[row + d]);
+            own[1][threadIdx.x / 32][d] = float(v[row + d]);
+        }
+        float products = 0.0f;
+""")  # fmt: skip
+    text = file.read_text()
+    assert text.count("* float(k[row + d])") == text.count("* float(v[row + d])") == 1
+    for name, place in (("k", 1), ("v", 1)):
+        text = text.replace(f"* float({name}[row + d])", f"* own[{place}][threadIdx.x / 32][d]")
+    file.write_text(text)
+    found = explained(file)
+    named = [signature for signature in found.signatures if signature.name == "wrong_operand"]
+    assert len(named) == 1 and named[0].rank < 0.9 and named[0].place is None
+    assert "shared memory" in named[0].cure

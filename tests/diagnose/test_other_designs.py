@@ -82,11 +82,18 @@ def test_parts_of_the_keys_are_no_mistake(tmp_path: Path, name: str) -> None:
     assert line_and_stage(found)[0] == line_of(file, "log2f(")
 
 
-def test_a_mistake_that_only_the_debug_build_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [("start, l = start;", "the compiler warns at "), ("start, *at = &start, l = *at;", "I203: read of ")],
+    ids=["warned of", "not warned of"],
+)
+def test_a_mistake_that_only_the_debug_build_shows(start: str, said: str, tmp_path: Path) -> None:
     """The optimiser takes a variable without a value as the value that suits it."""
-    file = edited(tmp_path, "lane_per_key.cu", "m = -CUDART_INF_F, l = 0.0f;", "m = -CUDART_INF_F, start, l = start;")
+    file = edited(tmp_path, "lane_per_key.cu", "m = -CUDART_INF_F, l = 0.0f;", f"m = -CUDART_INF_F, {start}")
     found = diagnose(*find_candidate(str(file), task=None), Choice(shapes=("small",), masks=("none",), seeds=(0,)))
-    assert not found.healthy and sentence(found).startswith("I203 ")
+    place = place_of(found)
+    assert not found.healthy and sentence(found).startswith(said)
+    assert place is not None and place.line == line_of(file, start)
 
 
 def test_a_scale_in_q_is_no_second_scale(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from weft.core.status import Status
 from weft.diagnose.diagnose import expected
 from weft.diagnose.records import Case, Divergence, LaunchJudgement, Signature
 from weft.diagnose.signatures import SIGNATURES
+from weft.diagnose.signatures.start_values import wrong_start
 from weft.diagnose.taps import Key, StageTap, Taps
 from weft.judge.candidate import Candidate
 from weft.judge.verdict import Verdict
@@ -123,6 +124,13 @@ def test_k_with_the_softmax_scale_in_it() -> None:
     problem = draw("fp8_sdpa")
     stages = stages_of(problem)
     only(diverging(problem, stages, ("k", 0), 0.125 * stages["k", 0]), "scale_twice")
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_start_is_looked_for_in_sums_that_are_no_numbers() -> None:
+    problem = draw()
+    stages = stages_of(problem)
+    assert wrong_start(diverging(problem, stages, ("l", 0), np.nan * stages["l", 0])) is None
 
 
 def test_l_times_a_factor() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from weft.attention.shapes import Shape
+from weft.core.records import inlining_chain
 from weft.diagnose.conclusion import place_of, sentence
 
 from .edited import explained, line_of, write
@@ -43,3 +44,12 @@ def test_the_head_is_faulty_where_a_whole_cta_strays(tmp_path: Path) -> None:
     kernel = write(tmp_path, "scalar", "HKV + h / (HQ / HKV)", "HKV + h")
     place = place_of(explained(kernel, shape=Shape("two_heads", 1, 2, 1, 5, 9, 32)))
     assert place is not None and place.line == line_of(kernel, "HKV + h;")
+
+
+def test_an_index_is_right_where_every_result_is(tmp_path: Path) -> None:
+    """The copy of a tile behind the last one reads outside of K and V. Nothing uses it: its condition is lost."""
+    kernel = write(tmp_path, "fp8_pipelined", "if (first_key + BLOCK_N < end) bring();", "if (true) bring();")
+    found = explained(kernel, task="quantised_sdpa", shape=Shape("one_tile", 1, 1, 1, 8, 16, 32))
+    assert found.causes[0].code == "M101" and found.strayed == ()
+    assert "every result is right, so its condition is wrong or missing" in sentence(found)
+    assert line_of(kernel, "if (true) bring();") in [at.line for at in inlining_chain(place_of(found))]

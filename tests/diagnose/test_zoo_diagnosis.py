@@ -19,6 +19,7 @@ ALL = {**BUGS, **{bug.id: bug for bug in TRANSPLANTS}}
 DIAGNOSED = (
     "Z01", "Z05", "Z06", "Z08", "Z10", "Z11", "Z12", "Z16",
     "Z06-split_k", "Z07-split_k", "Z10-scalar", "Z14-fa1",
+    "Z06-fa1", "Z07", "Z10-fp8_scalar", "Z14-wmma", "Z15-fp8_wmma",
 )  # fmt: skip
 
 

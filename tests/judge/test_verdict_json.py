@@ -42,6 +42,7 @@ VERDICT = Verdict(
     12,
     True,
     1.25,
+    order_dependent=("dq",),
 )
 
 

@@ -51,7 +51,7 @@ def test_of_two_mistakes_each_edit_corrects_a_part(tmp_path: Path) -> None:
     stored = next(number for number, line in enumerate(text.splitlines(), 1) if "2.0 * u / l" in line)
     candidate, supports = find_candidate(str(file), task="sdpa")
     problem = supports.task.draw(Workload(Shape("tiny", 1, 2, 1, 3, 9, 32), "f16", "none", "unit_normal", 0))
-    found = find_triton_repairs(candidate, supports.task, [problem], [stored], lambda told: None)
+    *_, found = find_triton_repairs(candidate, supports.task, [problem], [stored], lambda told: None)
     assert found.whole == ()
     # The errors are |O| and 2·|ln l|; what is at least a quarter of the largest is wrong, and all of O is corrected.
     right = supports.task.reference(problem)

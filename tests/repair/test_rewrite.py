@@ -8,7 +8,7 @@ from weft.core.records import Place
 from weft.judge.candidate import Candidate
 from weft.repair.repair import Repair
 from weft.repair.rewrite import rewrites
-from weft.repair.source_fix import find_source_fix
+from weft.repair.source_fix import Attempt, Known, Tried, find_source_fix
 from weft.repair.templates import Kind
 from weft.tasks.registry import TASKS
 
@@ -67,6 +67,21 @@ def test_variables_sizes_and_limits_of_other_lines_are_tested() -> None:
     assert grouped in rewrites(text, "f.cu", 6, Kind.VALUE, "a variable divided by HQ / HKV")
 
 
+def test_arrays_of_the_kernel_are_tested() -> None:
+    text = """__global__ void f(const float* __restrict__ k, const float *v, float* o, int N) {
+    o[N] = k[N] * 2;
+}
+"""
+    texts = rewrites(text, "f.cu", 2, Kind.OPERAND, "another variable in place of an operand")
+    assert text.replace("k[N]", "v[N]") in texts and text.replace("o[N]", "k[N]") in texts
+
+
+def test_a_factor_may_belong_into_a_call() -> None:
+    text = "__global__ void f(float scale) {\n    x = half(u[i]);\n}\n"
+    texts = rewrites(text, "f.cu", 2, Kind.VALUE, "the value times another variable")
+    assert text.replace("half(u[i])", "half((u[i]) * scale)") in texts
+
+
 def test_parameters_of_the_kernel_are_tested() -> None:
     text = """__global__ void other(float* o, float wrong) {}
 __global__ void f(const float* q, int N, float scale) {
@@ -86,5 +101,5 @@ def test_a_file_that_cannot_be_read_has_no_fix(tmp_path: Path) -> None:
     file = tmp_path / "f.cu"
     file.write_text("__global__ void f() { x = 33;\n")
     repair = Repair(Place(str(file), 1, 1), "33 → 32")
-    task = TASKS["sdpa"]
-    assert find_source_fix(Candidate(file), task, [repair], [], lambda candidate: (True, 1)) is None
+    attempt = Attempt(Candidate(file), TASKS["sdpa"], (), lambda candidate: (None, 1))
+    assert find_source_fix(attempt, [repair], Known(), 60.0) == Tried(None, ())

@@ -93,3 +93,10 @@ def test_one_text_has_all_edits_and_only_what_they_change_takes_the_choice() -> 
     functions = {each.name: each for each in ast.parse(switched).body if isinstance(each, ast.FunctionDef)}
     assert {name for name, each in functions.items() if each.args.args[0].arg == "weft_edit"} == {"twice", "add"}
     assert all(f"weft_edit == {number}" in switched for number in range(1, len(edits) + 1))
+
+
+def test_a_cut_to_an_integer_is_left_out() -> None:
+    file = TritonText(ADD.replace("tl.load(x + at, mask=at <= n)", "tl.load(x + at).to(tl.int32).to(tl.float32)"))
+    (edit,) = [edit for edit in file.edits() if edit.words == "without cutting to an integer"]
+    assert "twice(tl.load(x + at).to(tl.float32))" in edit.text
+    assert "tl.where(weft_edit == 1, weft_1, weft_1.to(tl.int32)).to(tl.float32)" in file.switched([edit])

@@ -191,3 +191,13 @@ def test_workers_with_equal_keys_in_opposite_orders_do_not_block_each_other(wher
         thread.join()
     assert len(found) == 40 and not any(isinstance(each, Fenced) for each in found)
     assert all(store.cached(key) is not None for key in keys)
+
+
+def test_results_of_one_key_in_one_batch(store: Store) -> None:
+    """The first becomes the verdict; the other evaluation keeps its own result."""
+    rows = [store.enqueue(1, candidate, "k") for candidate in (1, 2)]
+    leases = store.lease_some("w", 2)
+    store.finish_all([passed(lease, est=lease.evaluation_id) for lease in leases])
+    assert [store.evaluation(row.id).result for row in rows] == [{"est": row.id} for row in rows]
+    verdict = store.cached("k")
+    assert verdict is not None and verdict.result == {"est": rows[0].id}

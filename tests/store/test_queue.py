@@ -3,11 +3,13 @@
 import threading
 
 import pytest
+import sqlalchemy as sa
 
 from tests.store.leasing import Clock, leased
 from weft.store.errors import Fenced, NotCacheable
 from weft.store.leases import MOST_LEASES
 from weft.store.records import SUPERSEDED, Happened, State
+from weft.store.schema import evaluations
 from weft.store.store import Store
 
 
@@ -103,6 +105,24 @@ def test_a_cached_verdict_answers_at_once(store: Store) -> None:
         True,
     )
     assert store.lease("w") is None
+
+
+def test_a_result_that_is_a_verdict_is_stored_once(store: Store) -> None:
+    """Evaluations with the key of a verdict take their result from it; another result of the key is kept."""
+    other = store.start_run("evolve", task="sdpa")
+    again = store.add_candidate(other.id, digest="d", source="s")
+    rows = [store.enqueue(1, 1, "k"), store.enqueue(1, 2, "k"), store.enqueue(1, 3, "late")]
+    results = {row.id: {"est": row.candidate_id} for row in rows}
+    for lease in store.lease_some("w", 3):
+        status = "TIMEOUT" if lease.key == "late" else "PASSED"
+        assert store.finish(lease, status, results[lease.evaluation_id]).result == results[lease.evaluation_id]
+    rows.append(store.enqueue(other.id, again.id, "k"))
+    results[rows[3].id] = results[rows[0].id]
+    assert [store.evaluation(row.id).result for row in rows] == [results[row.id] for row in rows]
+    assert [row.result for row in store.evaluations(1)] == [results[row.id] for row in rows[:3]]
+    query = sa.select(evaluations.c.id).where(evaluations.c.result.is_not(sa.null())).order_by(evaluations.c.id)
+    kept = store._read(lambda connection: connection.execute(query).scalars().all())
+    assert kept == [rows[1].id, rows[2].id]
 
 
 @pytest.mark.parametrize("status", ["TIMEOUT", "LOST", "CRASHED", "OUT_OF_MEMORY", "SOMETHING_NEW"])

@@ -1,11 +1,13 @@
 """A candidate in a child gets the verdict of `weft check` and the estimate of `weft profile`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tasks.atomic_gradients import by_atomics
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chip
 from weft.core.errors import UsageError
@@ -56,6 +58,17 @@ def test_the_verdict_is_that_of_weft_check(
         assert there.failure.workload == WORKLOAD
         assert there.failure.gates == here.gates
         assert [f.code for f in there.failure.findings] == [f.code for f in here.findings]
+
+
+def test_declared_atomics_are_judged_and_profiled(supervisor: Supervisor) -> None:
+    """The profiled run adds in the order of the judged one."""
+    choice = Choice(("ragged",), ("unit_normal",), ("none",), ("f32",), seeds=(0,))
+    source, score = CandidateSource(by_atomics(), "cuda", ""), ScoreOn("ragged", "f32")
+    request = Request(source, task="sdpa_backward", choice=choice, score=score, debug_build=False)
+    found = supervisor.evaluate(request)
+    assert (found.status, found.message) == (Status.PASSED, "") and found.profile is not None
+    undeclared = replace(request, source=CandidateSource(by_atomics(declared=""), "cuda", ""))
+    assert supervisor.evaluate(undeclared).status is Status.NONDETERMINISTIC
 
 
 def test_a_bit_that_depends_on_the_schedule_is_found(supervisor: Supervisor, request_of: Any) -> None:

@@ -8,6 +8,7 @@ LSE and O are inputs, as the forward pass wrote them: in float32 and in the type
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -65,10 +66,19 @@ class BackwardCall:
         """The softmax scale."""
         return default_scale(self.q.shape[3]) if self.scale is None else self.scale
 
+    @cached_property
+    def _widened(self) -> dict[str, Array]:
+        return {}
+
     def wide(self, name: str) -> Array:
-        """Return an input in float64; K and V with one head per query head."""
-        x = np.asarray(getattr(self, name)).astype(np.float64)
-        return np.repeat(x, self.group, axis=1) if name in "kv" else x
+        """Return an input in float64; K and V with one head per query head. It is kept, as every limit needs it: do not
+        change it.
+        """
+        if name not in self._widened:
+            x = np.asarray(getattr(self, name)).astype(np.float64)
+            self._widened[name] = np.repeat(x, self.group, axis=1) if name in "kv" else x
+            self._widened[name].setflags(write=False)
+        return self._widened[name]
 
     def per_key_head(self, x: Array) -> Array:
         """Return gradients (b, hq, skv, d) summed over the query heads that share a key head."""

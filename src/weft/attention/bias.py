@@ -46,9 +46,9 @@ def bias_gate(
     difference of equal sums, the element shows nothing about rounding and is left out. `common` is the part of it that
     may move all elements to the same side.
     """
-    wide = expected[0].astype(np.float64)
+    wide = expected[0].astype(np.float64, copy=False)
     step = ulp(wide, dtype)
-    near = [rounded(each.astype(np.float64), dtype) for each in expected]
+    near = [rounded(each.astype(np.float64, copy=False), dtype) for each in expected]
     size = np.abs(wide)
     judged = (np.abs(wide - near[0]) > EXACT_WITHIN * step) & (size >= smallest_normal(dtype))
     judged &= (noise < size) & (common <= MOST_COMMON * step)
@@ -58,10 +58,18 @@ def bias_gate(
     shared = ((LAST_ROUNDINGS + SHARED_ROUNDING * keys[..., None]) * np.abs(wide) + common) / step
     # Where O is small compared with V, its ulp is small compared with the noise: such elements are clipped.
     most = 2 + 2 * shared
-    errors = [np.where(judged, np.clip(difference(out, each) / step, -most, most), 0.0) for each in (*expected, *near)]
+    errors = [_in_steps(difference(out, each), step, most, judged) for each in (*expected, *near)]
     allowed = float(shared[judged].mean())
     found = [_held(errors, judged, sign, allowed) for sign in (np.sign(wide), np.ones_like(wide))]
     return max(found, key=lambda result: (not result.passed, result.ratio))
+
+
+def _in_steps(error: Array, step: Array, most: Array, judged: Array) -> Array:
+    """Return errors in steps, clipped; 0 where an element is not judged. The array is changed: it may be large."""
+    error /= step
+    np.clip(error, -most, most, out=error)
+    np.copyto(error, 0.0, where=~judged)
+    return error
 
 
 def _held(errors: Sequence[Array], judged: Array, sign: Array, allowed: float) -> GateResult:
@@ -78,7 +86,8 @@ def _mean(error: Array, judged: Array) -> tuple[float, float]:
     """Return the mean of the judged elements, and its standard error with rows and columns as clusters."""
     count = int(judged.sum())
     mean = float(error.sum() / count)
-    apart = np.where(judged, error - mean, 0.0)
+    apart = error - mean
+    np.copyto(apart, 0.0, where=~judged)
     alone = float((apart**2).sum())
     rows, columns = (float((apart.sum(axis=axes) ** 2).sum()) for axes in (3, (1, 2)))
     uniform = count / 12  # the minimum that rounding to the type causes

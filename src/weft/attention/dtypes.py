@@ -45,9 +45,9 @@ def epsilon(name: str) -> float:
 
 def ulp(values: Array, name: str) -> Array:
     """Return the distance to the next larger magnitude of the type at each value, in float64; 0 where not finite."""
-    magnitude = np.abs(values.astype(np.float64))
-    power = _power_of_two(np.maximum(magnitude, smallest_normal(name)))
-    return np.where(np.isfinite(magnitude), power * epsilon(name), 0.0)
+    magnitude = np.asarray(np.abs(values.astype(np.float64, copy=False)))
+    steps = _power_of_two(np.maximum(magnitude, smallest_normal(name))) * epsilon(name)
+    return np.where(np.isfinite(magnitude), steps, 0.0)
 
 
 def rounded(values: Array, name: str) -> Array:

@@ -49,6 +49,8 @@ class Algorithm:
     """Where the softmax scale is applied."""
     exp_base: float = math.e
     """e, or 2 for kernels that fold log2(e) into the scale."""
+    sinks_first: bool = False
+    """Whether m and l start with the sink; otherwise it is merged after all keys."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -115,14 +117,15 @@ def emulate(
     tiles_per_split = -(-tile_count // algorithm.splits)
     kept: list[Tile] = []
     partials: list[Partial] = []
+    sinks = sink_partials(logits.sinks, call.start(), base=algorithm.exp_base)
     for split in range(algorithm.splits):
-        last = call.start()
-        for tile in call.run(k32, v32, split, range(tile_count)[split * tiles_per_split :][:tiles_per_split]):
+        last = sinks[0] if sinks and call.starts_with_sinks(split) else call.start()
+        for tile in call.run(k32, v32, last, split, range(tile_count)[split * tiles_per_split :][:tiles_per_split]):
             last = Partial(tile.u, tile.m, tile.l)
             if keep_stages:
                 kept.append(tile)
         partials.append(last)
-    partials.extend(sink_partials(logits.sinks, partials[0], base=algorithm.exp_base))
+    partials.extend(() if call.starts_with_sinks(0) else sinks)
     merged = merge(partials, base=algorithm.exp_base)
     with np.errstate(over="ignore"):
         o = merged.o.astype(numpy_dtype(algorithm.out_dtype))
@@ -149,11 +152,15 @@ class _Call:
             np.zeros(self.shape.q, np.float32), np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
         )
 
-    def run(self, k: Array, v: Array, split: int, tiles: range) -> Iterator[Tile]:
+    def starts_with_sinks(self, split: int) -> bool:
+        """Whether a split starts with the sinks: they count once."""
+        return self.algorithm.sinks_first and split == 0
+
+    def run(self, k: Array, v: Array, start: Partial, split: int, tiles: range) -> Iterator[Tile]:
         """Yield the tiles of one split, in order."""
         algorithm, step = self.algorithm, self.algorithm.block_n
         exp = np.exp2 if algorithm.exp_base == 2 else np.exp
-        u, m, l = self.start()
+        u, m, l = start
         for index in tiles:
             k_tile, v_tile = (x[:, :, index * step : (index + 1) * step] for x in (k, v))
             keys = slice(index * step, (index + 1) * step)

@@ -52,10 +52,14 @@ def difference(actual: Array, expected: Array) -> Array:
     """Return actual - expected in float64; equal infinities differ by 0, anything with NaN by infinity."""
     if actual.shape != expected.shape:
         raise ContractError(f"cannot compare {actual.shape} with {expected.shape}")
-    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    a, e = actual.astype(np.float64, copy=False), expected.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore"):  # equal infinities are taken care of
-        apart = np.where(a == e, 0.0, a - e)
-    return np.where(np.isnan(apart), np.inf, apart)
+        apart = a - e
+    apart += 0.0  # -0 becomes 0
+    unclear = np.isnan(apart)
+    if unclear.any():
+        apart[unclear] = np.where(a[unclear] == e[unclear], 0.0, np.inf)
+    return apart
 
 
 def block_max(values: Array) -> Array:

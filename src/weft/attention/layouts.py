@@ -1,5 +1,6 @@
 """Packed and paged arrays from dense ones and back: the judge computes on dense arrays, a kernel on its own layout."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -56,6 +57,20 @@ def unpack(
     return dense
 
 
+def element_numbers(contract: Contract, shape: Shape, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return, for a kernel's q, k, v, o and lse by the names of its arrays, which element of the dense array each of
+    their elements is; -1 in unused slots. `arrays` are the kernel's inputs.
+    """
+    sizes = {"q": shape.q, "k": shape.kv, "v": shape.kv, "o": shape.q, "lse": shape.lse}
+    numbers = {name: np.arange(math.prod(size)).reshape(size) for name, size in sizes.items()}
+    if contract.layout == "paged":
+        for name in ("k", "v"):
+            cache = np.full(arrays[contract.input_of(name)].shape, -1)
+            numbers[name] = _filled(contract, cache, numbers[name], arrays["block_table"], arrays["seq_lens"])
+    packed = pack(contract, shape, numbers)
+    return {contract.input_of(name) if name in ("q", "k", "v") else name: x for name, x in packed.items()}
+
+
 def offsets(lengths: Array) -> Array:
     """Return the first row of each sequence in a packed array, and their total."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
@@ -77,12 +92,18 @@ def arranged(contract: Contract, shape: Shape, arrays: Mapping[str, Array], seed
     caches = {name: _cache(rng, count, contract.page, arrays[name]) for name in ("k", "v")}
     for batch, (first, used) in enumerate(zip(offsets(pages), pages, strict=False)):
         table[batch, :used] = order[first : first + used]
-        for key in range(int(lengths[1][batch])):
-            place = table[batch, key // contract.page], key % contract.page
-            for name in ("k", "v"):
-                caches[name][place] = arrays[name][batch, :, key]
+    for name, cache in caches.items():
+        _filled(contract, cache, arrays[name], table, lengths[1])
     named = {contract.input_of(name): caches.get(name, x) for name, x in arrays.items()}
     return {**named, "block_table": table, "seq_lens": lengths[1]}
+
+
+def _filled(contract: Contract, cache: Array, dense: Array, table: Array, lengths: Array) -> Array:
+    """Write the keys of every sequence into its slots of a cache (count, page, hkv, d), and return it."""
+    for batch, length in enumerate(lengths):
+        for key in range(int(length)):
+            cache[table[batch, key // contract.page], key % contract.page] = dense[batch, :, key]
+    return cache
 
 
 def _cache(rng: np.random.Generator, count: int, page: int, like: Array) -> Array:

@@ -329,6 +329,8 @@ def _show(
     scope = "races: shared and global memory"
     for name in dict.fromkeys(name for verdict in everything for name in verdict.not_judged):
         scope += f" · {name.upper()} not judged: the kernel has no output `{name}`"
+    for name in dict.fromkeys(name for verdict in everything for name in verdict.order_dependent):
+        scope += f" · {name} has other bits in another order of CTAs and warps, as declared; the gates pass in each"
     for verdict in (each for each in all_verdicts if each.aside):
         scope += f" · {verdict.message}"
     for seed in secret:

@@ -13,6 +13,7 @@ from weft.diagnose.suspects import suspects
 from weft.tasks.task import Workload
 
 SHOWN_FINDINGS = 5
+SHOWN_WARNINGS = 3
 WORTH_SAYING = 0.5
 """Explanations of a lower rank are only in --json, unless there is no other."""
 _MARGIN = 13
@@ -55,6 +56,8 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _row("not observed", f"{', '.join(diagnosis.not_observed)}: {diagnosis.not_observed_because}")
     if diagnosis.case.not_parsed:
         yield from _row("not traced", f"the lines that this one is computed from: {diagnosis.case.not_parsed}")
+    for warning in diagnosis.case.compiler_says[:SHOWN_WARNINGS]:
+        yield from _row("compiler", str(warning))
     for number, suspect in enumerate(suspects(diagnosis)):
         yield from _row("inspect" if number == 0 else "", f"line {suspect.place.line}: {suspect.evidence}")
     if cure := cure_of(diagnosis):
@@ -76,12 +79,14 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
         "place": _place(place_of(diagnosis)),
         "inspect": [{"place": _place(each.place), "evidence": each.evidence} for each in suspects(diagnosis)],
         "computed_from": [_place(at) for at in diagnosis.origins],
+        "ran_only_here": list(diagnosis.ran_only_here),
         "repairs": [{"place": _place(each.place), "edit": each.words} for each in diagnosis.repairs],
         "partly": [
             {"place": _place(each.place), "edit": each.words, "corrected": each.corrected} for each in diagnosis.partly
         ],
         "fix": None if diagnosis.fix is None else {"diff": diagnosis.fix.diff, "workloads": diagnosis.fix.workloads},
         "not_traced_because": diagnosis.case.not_parsed,
+        "compiler_says": [str(each) for each in diagnosis.case.compiler_says],
         "stage": stage_of(diagnosis),
         "cure": "" if diagnosis.healthy else cure_of(diagnosis),
         "failed_first": _workload(diagnosis.case.first_verdict.workload),

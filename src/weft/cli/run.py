@@ -91,8 +91,8 @@ def run(
     arrays = {**call.arrays, **{name: _read(file) for name, file in inputs.items()}}
     device = VirtualGPU(kernel.gpu, mode=mode.value, threads=threads, schedule=schedule)
     with waiting(f"compiling {source}"):
-        binaries = kernel.binaries(arrays, sizes=chosen).values()
-    for diagnostic in dict.fromkeys(diagnostic for binary in binaries for diagnostic in binary.diagnostics):
+        diagnostics = kernel.diagnostics(arrays, sizes=chosen)
+    for diagnostic in diagnostics:
         print(diagnostic, file=sys.stderr)
     with waiting(f"compiling for this host and running {source}"):
         outcome, results = kernel.run(device, arrays, sizes=chosen, seed=seed, watch=watch, max_steps=max_steps)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from .nodes import Numbers
 from .tags import MIXED, NONE, PASSING, Flag, Kind, Sizes, Tags, among, full
 
 Rule = Callable[["Algebra", Tags, Tags], Tags]
@@ -36,13 +37,15 @@ class Algebra:
         """Return the tags of min(a, b)."""
         return self.by_pair(a, b, MINIMA)
 
-    def chosen(self, a: Tags, b: Tags, first: npt.NDArray[np.bool_]) -> Tags:
-        """Return the tags of `first ? a : b`. A score replaced by a constant stays a score: that is a mask."""
+    def chosen(self, a: Tags, b: Tags, first: npt.NDArray[np.bool_], values: Numbers) -> Tags:
+        """Return the tags of `first ? a : b`; `values` are the result's. A score replaced by a constant stays a score:
+        that is a mask.
+        """
         out = np.where(first, a, b)
         for one, other, taken in ((a, b, ~first), (b, a, first)):
-            hidden = taken & (one["kind"] == Kind.S) & (other["kind"] == Kind.CONST)
-            out[hidden] = one[hidden]
-            out["flags"][hidden] |= Flag.MASKED
+            replaced = taken & (one["kind"] == Kind.S) & (other["kind"] == Kind.CONST)
+            out[replaced] = one[replaced]
+            out["flags"][replaced & self.is_mask(values)] |= Flag.MASKED
         compared = among(a["kind"], Kind.S, Kind.M) & among(b["kind"], Kind.S, Kind.M)
         if compared.any():  # `s > m ? s : m`
             out[compared] = self.largest(a[compared], b[compared])
@@ -68,6 +71,14 @@ class Algebra:
     def logarithm(self, a: Tags) -> Tags:
         """Return the tags of log2 a."""
         return _mapped(a, {Kind.L: Kind.LOG_L, Kind.CONST: Kind.CONST})
+
+    def function(self, a: Tags) -> Tags:
+        """Return the tags of another function of a."""
+        return as_kind(a, Kind.MIX)
+
+    def is_mask(self, values: Numbers) -> npt.NDArray[np.bool_]:
+        """Return which constants mask the score that they replace."""
+        return np.ones(values.shape, bool)
 
     def by_pair(self, a: Tags, b: Tags, rules: Mapping[int, Rule]) -> Tags:
         """Return the result of each lane's rule."""

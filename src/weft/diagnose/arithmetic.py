@@ -136,8 +136,7 @@ def _unary(p: Provenance, s: Shadow, w: RunningWarp, ins: Instruction) -> Finish
         case "sign":
             result = a.copy()
         case _:
-            result = a.copy()
-            result["kind"] = Kind.MIX
+            result = p.algebra.function(a)
     return operands.finish(result)
 
 
@@ -161,7 +160,8 @@ def _choose(p: Provenance, s: Shadow, w: RunningWarp, ins: Instruction, conditio
         if scores.any():
             p.acts.masked(operands.where.event)
             p.board.before_mask(tags[scores], values[scores], operands.where.only(scores))
-    return operands.finish(p.algebra.chosen(a, b, condition[operands.on]))
+    first = condition[operands.on]
+    return operands.finish(p.algebra.chosen(a, b, first, np.where(first, x, y)))
 
 
 ARITHMETIC: Mapping[str, Handler] = {

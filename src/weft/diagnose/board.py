@@ -22,6 +22,7 @@ class Oddity(IntEnum):
     """What is wrong with a stored result; the numbers differ from those of all flags."""
 
     UNEXPLAINED = -1
+    CONSTANT = -6
     MISSING_KEYS = -2
     OTHER_ROW = -3
     OTHER_COLUMN = -4
@@ -276,7 +277,9 @@ class Board:
         sees_keys = self.visible[rows].any(axis=-1)
         missing = (self.visible[rows] & ~tags["terms"]).any(axis=-1)
         result = among(tags["kind"], Kind.O, Kind.U)
-        self._odd(Oddity.UNEXPLAINED, sees_keys & ~result, rows, tags)
+        constant = tags["kind"] == Kind.CONST
+        self._odd(Oddity.UNEXPLAINED, sees_keys & ~result & ~constant, rows, tags)
+        self._odd(Oddity.CONSTANT, sees_keys & constant, rows, tags)
         self._odd(Oddity.MISSING_KEYS, result & sees_keys & missing, rows, tags)
         self._odd(Oddity.OTHER_ROW, result & (tags["row"] >= 0) & (tags["row"] != rows), rows, tags)
         self._odd(Oddity.OTHER_COLUMN, result & (tags["col"] >= 0) & (tags["col"] != cols), rows, tags)

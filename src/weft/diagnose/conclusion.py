@@ -3,8 +3,11 @@
 import math
 
 from weft.core.records import Place
+from weft.repair.repair import Repair
 
-from .records import Diagnosis, Divergence, LaunchJudgement, Signature, name_of
+from .line_stages import is_followed, stages_from
+from .records import STRAY, Diagnosis, Divergence, LaunchJudgement, Signature, is_harmless, name_of
+from .tags import INPUTS
 from .taps import TAPPED
 from .upstream import stage_after, stage_at
 
@@ -12,18 +15,32 @@ HEADLINE = 0.9
 """A signature of this rank is the headline, even next to findings."""
 BEFORE_MASK = ("q", "k", "products", "scores", "masked")
 """These stages do not exist for a query without a visible key."""
+REPRODUCED = 0.99
+"""A signature that explains this share of the error has the numbers of the mistake itself."""
 NAMES_STAGE = 0.96
 """A signature of this rank explains the entire error, so the stage it names is the first wrong one, even if earlier
 stages were not observed.
 """
 
 
+def best_repair(diagnosis: Diagnosis) -> Repair | None:
+    """Return the edit to name first; None where none repairs, or where none could be written into the source and a
+    signature reproduces the wrong numbers.
+    """
+    best = diagnosis.signatures[0] if diagnosis.signatures and diagnosis.fix is None else None
+    has_place = diagnosis.first is not None and diagnosis.first.site is not None
+    if best is not None and best.rank >= HEADLINE and (best.explained or 0) >= REPRODUCED and (best.place or has_place):
+        return None
+    return diagnosis.repairs[0] if diagnosis.repairs else None
+
+
 def place_of(diagnosis: Diagnosis) -> Place | None:
     """Return the line to inspect. An edit of it that makes the kernel pass is the best evidence."""
-    if diagnosis.repairs:
-        return diagnosis.repairs[0].place
+    repair = best_repair(diagnosis)
+    if repair is not None:
+        return repair.place
     if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
-        place = diagnosis.signatures[0].place
+        place = _named_place(diagnosis)
         if place is not None:
             return place
     elif diagnosis.causes:
@@ -36,6 +53,16 @@ def place_of(diagnosis: Diagnosis) -> Place | None:
         return diagnosis.first.site.place
     faulty = faulty_launch(diagnosis)
     return faulty.place if faulty is not None else None
+
+
+def _named_place(diagnosis: Diagnosis) -> Place | None:
+    """Return the place of the first signature. Outputs of a wrong implementation name a mistake, and not its line: then
+    another signature that is as sure has the line.
+    """
+    first, *others = diagnosis.signatures
+    if first.place is not None or first.name != "wrong_implementation":
+        return first.place
+    return next((each.place for each in others if each.place is not None and each.rank >= HEADLINE), None)
 
 
 def cure_place_of(diagnosis: Diagnosis) -> Place | None:
@@ -62,8 +89,12 @@ def sentence(diagnosis: Diagnosis) -> str:
 
 
 def _used_at(diagnosis: Diagnosis) -> str:
-    """Return where the access is, if the line to inspect is the one that computes its index."""
-    access = diagnosis.causes[0].place
+    """Return where the access is, if the line to inspect is the one that computes its index; where every result is
+    right, what that shows.
+    """
+    access, code = diagnosis.causes[0].place, diagnosis.causes[0].code
+    if code in STRAY and is_harmless(diagnosis.case):
+        return "; every result is right, so its condition is wrong or missing, not its index"
     if not diagnosis.strayed or access is None or diagnosis.strayed[0].line == access.line:
         return ""
     return f", accessed at line {access.line} with an index that is computed here"
@@ -71,8 +102,8 @@ def _used_at(diagnosis: Diagnosis) -> str:
 
 def cure_of(diagnosis: Diagnosis) -> str:
     """Return the cure, empty if none is known."""
-    if diagnosis.repairs:
-        repair = diagnosis.repairs[0]
+    repair = best_repair(diagnosis)
+    if repair is not None:
         return f"edit line {repair.place.line}: {repair.words}"
     if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         return diagnosis.signatures[0].cure
@@ -102,6 +133,24 @@ def explains(signature: Signature) -> str:
 
 def stage_of(diagnosis: Diagnosis) -> str:
     """Return the stage that is wrong; empty if none is known.
+
+    With an edit that makes the kernel pass, it is one that depends on the line of this edit, unless a signature that
+    explains the error names it, an input arrived wrong, or values of the observed stage were never seen.
+    """
+    observed = _observed_stage(diagnosis)
+    explained = diagnosis.signatures[0] if diagnosis.signatures else None
+    if explained is not None and explained.stage == observed and explained.rank >= HEADLINE:
+        return observed
+    is_input = observed in INPUTS and diagnosis.first is not None and diagnosis.first.stage == observed
+    repair = best_repair(diagnosis)
+    if repair is None or is_input or observed not in TAPPED or not is_followed(diagnosis.case, observed):
+        return observed
+    depend = stages_from(diagnosis.case, repair.place)
+    return depend[0] if depend and observed not in depend else observed
+
+
+def _observed_stage(diagnosis: Diagnosis) -> str:
+    """Return the stage that is wrong by what was observed in the run.
 
     Where rows were lost was observed, not inferred, so it counts more than a signature's statement about a stage.
     """

@@ -93,7 +93,7 @@ class Coverage:
         keys = (
             slice(None) if tile is None else slice(tile * self.algorithm.block_n, (tile + 1) * self.algorithm.block_n)
         )
-        in_sight = rows[..., None] & self.problem.mask[:, keys]
+        in_sight = rows[..., None] & self.problem.mask[..., keys]
         if stage in ("k", "v"):
             b, _, sq, n = in_sight.shape
             shape = self.problem.workload.shape

@@ -6,18 +6,19 @@ diagnosis = diagnose(candidate, supports)
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.attention.dtypes import Array, rounded
 from weft.attention.emulate import Algorithm, Emulated, emulate
+from weft.attention.logits import PLAIN_LOGITS, Logits
 from weft.attention.reference import Causal, default_scale
-from weft.attention.shapes import Shape
+from weft.attention.shapes import SHAPES
 from weft.attention.stages import PER_TILE
 from weft.core.errors import UsageError, WeftError
-from weft.core.records import inlining_chain
 from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
@@ -27,31 +28,29 @@ from weft.judge.judging import LIMITS, Judging
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, nothing_selected, settled, workloads
 from weft.judge.verdict import Verdict, warnings_of
-from weft.repair.repair import Repair, find_repairs
-from weft.repair.source_fix import find_source_fix
-from weft.repair.source_trials import find_in_source
-from weft.repair.triton_repair import find_triton_repairs
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.declared import algorithms_of
 from weft.tasks.task import Declared, Workload
 
 from .backward_stages import with_backward_stages
-from .compare import Mask, compare_stages, first_wrong, output_wrong
+from .compare import Compared, Mask, compare_stages, first_wrong, output_wrong
 from .conclusion import place_of
 from .coverage import Coverage
 from .divergence import divergence_of, output_divergence
 from .launches import judge_launches
-from .locate import locate
-from .origins import origins, slice_lines, with_functions
+from .locate import Packed, locate
+from .origins import origins, with_functions
+from .own_units import in_units_of_reference
 from .owners import owner
 from .partials import split_count, workspaces
 from .recipe_stages import with_recipe_stages
-from .records import Case, Diagnosis, name_of
+from .records import Case, Diagnosis, is_harmless, name_of
+from .repaired import repaired
 from .shrink import same_failure
 from .shrink import shrink as shrink_workload
 from .signatures import SIGNATURES
 from .signatures.lines import lost_load
-from .spelling import own_place
+from .spectra import lines_of_failure
 from .strays import index_lines
 from .taps import TAPPED, Key, Taps
 from .tolerance import Tolerance
@@ -59,8 +58,6 @@ from .upstream import split_findings
 from .worked import Worked
 
 QUICK = Choice(seeds=(0,))
-WIDER = Shape("wider", 2, 4, 2, 37, 93, 64)
-"""The sizes on which repairs are verified, with the D of the smallest failing case."""
 RAN = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC, Status.PASSED)
 """Verdicts on kernels that produced an output."""
 ALL_TOOLS: tuple[str, ...] = ("all",)
@@ -91,69 +88,54 @@ def diagnose(
     supports = settled(supports, choice)
     verdicts = _until_failure(candidate, supports, choice, progress, once=True)
     verdict = failed = verdicts[-1]
-    # What only the -G build or the index arithmetic of large sizes shows, no smaller run and no edit shows.
-    ran = failed.status in RAN and not (failed.debug_build or failed.large_sizes)
+    ran = failed.status in RAN and _is_of_workload(failed)
     if shrink and ran and not failed.passed:
         progress(f"shrinking {failed.workload}")
         verdict = _shrunk(candidate, supports, verdicts)
     diagnosis = explain(Case(candidate, supports.task, supports.task.draw(verdict.workload), verdict, failed), progress)
-    if repair and ran and not verdict.passed and verdict.status in RAN and not _is_order(diagnosis):
-        diagnosis = _repaired(diagnosis, supports, choice, progress)
+    if _is_lost(diagnosis) and verdict is not failed:
+        # The smallest sizes may take all iterations from a loop: then nothing shows what it does.
+        whole = explain(Case(candidate, supports.task, supports.task.draw(failed.workload), failed, failed), progress)
+        diagnosis = diagnosis if _is_lost(whole) else whole
+    if ran and not verdict.passed:
+        passed = [each.workload for each in verdicts if each.passed and not each.extra]
+        lines = lines_of_failure(candidate, supports.task, failed.workload, passed)
+        diagnosis = replace(diagnosis, ran_only_here=lines)
     if diagnosis.healthy:
         diagnosis = replace(diagnosis, other_findings=warnings_of(verdicts))
-    return replace(diagnosis, judged=len(verdicts), seconds=time.monotonic() - start)
+    diagnosis = replace(diagnosis, judged=len(verdicts), seconds=time.monotonic() - start)
+    return with_repairs(diagnosis, supports, choice, progress) if repair else diagnosis
 
 
-def _is_order(diagnosis: Diagnosis) -> bool:
-    """Return whether a barrier is missing: no edit of one instruction repairs that, and a checker found the lines."""
-    return bool(diagnosis.signatures) and diagnosis.signatures[0].name == "missing_barrier"
-
-
-def _repaired(diagnosis: Diagnosis, supports: Supports, choice: Choice, progress: Progress) -> Diagnosis:
-    """Add the edits with which the shrunk workload, the one that failed first and a wider one pass, and the change
-    of the source that passes all workloads of the choice.
-    """
-    case, place = diagnosis.case, place_of(diagnosis)
-    draw = case.task.draw
-    shown = [each.workload for each in (case.verdict, case.first_verdict)]
-    tested = {each: draw(each) for each in (*shown, *_wider(shown[0], supports))}
-    named = [at.line for at in (*inlining_chain(place), *diagnosis.strayed, *diagnosis.origins)]
-    suspected = tuple(dict.fromkeys((*named, *slice_lines(case, place))))
-    repair = find_triton_repairs if case.candidate.kernel.source.is_triton else find_repairs
-    tried = repair(case.candidate, case.task, tuple(tested.values()), suspected, progress)
-    whole = tried.whole or find_in_source(case.candidate, case.task, tuple(tested), suspected, progress)
-    kernel = case.kernel
-    if kernel is None:
+def with_repairs(
+    diagnosis: Diagnosis, supports: Supports, choice: Choice = QUICK, progress: Progress = _silent
+) -> Diagnosis:
+    """Return a diagnosis with the small edits that make the failing workloads pass."""
+    case, start = diagnosis.case, time.monotonic()
+    supports, failed = settled(supports, choice), case.first_verdict
+    if not _is_of_workload(failed) or case.verdict.passed or case.verdict.status not in (*RAN, Status.TIMEOUT):
         return diagnosis
-    if not whole:
-        return replace(diagnosis, partly=_in_source(tried.partly, kernel))
-    spelled = _in_source(whole, kernel)
-    progress("writing the edit into the source")
+    at_boundary = failed.workload.shape.name not in SHAPES
 
-    def judge_all(candidate: Candidate) -> tuple[bool, int]:
-        verdicts = _until_failure(candidate, supports, choice, progress)
-        return verdicts[-1].passed, len(verdicts)
+    def judge_all(changed: Candidate) -> tuple[Workload | None, int]:
+        *_, last = judged = _until_failure(changed, supports, choice, progress, boundaries=at_boundary)
+        return None if last.passed else last.workload, len(judged)
 
-    # An edit in a function that is called at a suspected line may have to be written there.
-    elsewhere = [replace(each, place=at) for each in spelled[:1] if not each.text for at in inlining_chain(place)]
-    fix = find_source_fix(case.candidate, case.task, [*spelled, *elsewhere], tuple(tested), judge_all)
-    first = [fix.repair] if fix is not None else []
-    return replace(diagnosis, repairs=tuple(dict.fromkeys([*first, *spelled])), fix=fix)
+    found = repaired(diagnosis, supports, judge_all, progress)
+    return replace(found, seconds=diagnosis.seconds + time.monotonic() - start)
 
 
-def _in_source(repairs: Sequence[Repair], kernel: KernelFile) -> tuple[Repair, ...]:
-    """Return the repairs with their places as the user's file spells them."""
-    return tuple(replace(each, place=own_place(each.place, kernel) or each.place) for each in repairs)
+def _is_of_workload(failed: Verdict) -> bool:
+    """Return whether a run of the workload itself fails: what only the -G build or the index arithmetic of large sizes
+    shows, no smaller run and no edit shows.
+    """
+    return not (failed.debug_build or failed.large_sizes)
 
 
-def _wider(small: Workload, supports: Supports) -> Iterator[Workload]:
-    """Yield a workload with several batches, heads, groups and tiles for the same build: fewer sizes hide mistakes."""
-    shape = replace(WIDER, d=small.shape.d)
-    for each in (shape, replace(shape, hkv=shape.hq)):
-        workload = replace(small, shape=each)
-        if supports.takes_workload(workload):
-            yield workload
-            return
+def _is_lost(diagnosis: Diagnosis) -> bool:
+    """Return whether values could not be followed, and nothing else names a line."""
+    named = diagnosis.causes or any(signature.place is not None for signature in diagnosis.signatures)
+    return diagnosis.case.lost is not None and diagnosis.case.lost_place is None and not named
 
 
 def diagnose_workload(
@@ -177,8 +159,8 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
     never_ends = any(finding.code in NEVER_ENDS for finding in case.findings)
     if case.o is not None and not case.verdict.passed and not never_ends:
         progress("following the CTA that writes the first wrong row")
-        if case.attention is not None:
-            case, coverage = _with_stages(case, case.attention)
+        if case.staged is not None:
+            case, coverage = _with_stages(case, case.staged)
         elif case.recipe is not None:
             case, coverage = with_recipe_stages(case, case.recipe)
         elif case.backward is not None:
@@ -197,6 +179,7 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
     seen = case.taps.observed if case.taps is not None else case.stages_seen
     stages = TAPPED if seen and case.taps is not None else case.task.stages
     not_observed = tuple(stage for stage in stages if stage not in seen)
+    strayed = () if is_harmless(case) else index_lines(case, causes)
     diagnosis = Diagnosis(
         case,
         proven_right=coverage.proven_right() if coverage is not None else right,
@@ -205,7 +188,7 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
         causes=causes,
         other_findings=others,
         signatures=tuple(signatures),
-        strayed=index_lines(case, causes),
+        strayed=strayed,
     )
     place = place_of(diagnosis)
     blamed = [at for at in diagnosis.strayed if at != place]
@@ -232,11 +215,18 @@ def _why_unseen(case: Case, *, never_ends: bool) -> str:
 
 
 def _until_failure(
-    candidate: Candidate, supports: Supports, choice: Choice, progress: Progress, *, once: bool = False
+    candidate: Candidate,
+    supports: Supports,
+    choice: Choice,
+    progress: Progress,
+    *,
+    once: bool = False,
+    boundaries: bool = True,
 ) -> list[Verdict]:
     """Judge plain workloads of full tiles first: a failure there is independent of masks and ragged ends.
 
     With `once` also what is judged once if all passed, as by `weft check`: the -G build, and indices at large sizes.
+    With `boundaries` also the sizes at which the kernel itself takes another way.
     """
     chosen = list(workloads(supports, choice))
     masks, regimes = (list(dict.fromkeys(getattr(each, axis) for each in chosen)) for axis in ("mask", "regime"))
@@ -244,7 +234,7 @@ def _until_failure(
     if not chosen:
         raise UsageError(f"nothing to diagnose: {candidate.path}: {nothing_selected(supports, choice)}")
     progress(f"judging {chosen[0]}")
-    follow = followed(supports, choice)
+    follow = followed(supports, choice) if boundaries else None
     policy = Policy(stop=True, debug_build=once, large_sizes=once, limits=LIMITS if follow is not None else ())
     judging = Judging(LocalRuns(candidate), supports.task, chosen, policy, follow=follow)
     verdicts: list[Verdict] = []
@@ -296,7 +286,9 @@ def _with_run(case: Case) -> Case:
     """Add a run. Its findings are those of the verdict, whose run was watched; here they stop no launch."""
     kernel = case.candidate.load(case.problem)
     run, arrays = kernel.run(VirtualGPU(kernel.gpu), _copies(case.problem.arrays))
-    return replace(case, kernel=kernel, run=replace(run, findings=case.verdict.findings), arrays=arrays)
+    run = replace(run, findings=case.verdict.findings)
+    said = tuple(each for each in kernel.diagnostics(case.problem.arrays) if each.severity == "warning")
+    return replace(case, kernel=kernel, run=run, arrays=arrays, compiler_says=said)
 
 
 def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -308,18 +300,27 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
     kernel = case.kernel
     assert kernel is not None
     allowed = declared_algorithms(case.candidate.declared_at(kernel, problem), problem, kernel, case.arrays)
-    wrong, declared = _least_wrong(problem, allowed, case.arrays["o"])
+    assert case.o is not None
+    wrong, declared = _least_wrong(problem, allowed, case.o)
     case = replace(case, algorithm=declared)
     try:
         position = owner(kernel, problem, wrong) if wrong.any() else (0, 0)
         # One launch may read what other CTAs of another launch wrote.
         whole = len(kernel.launches) > 1
-        taps = locate(kernel, problem.arrays, declared, mask=problem.mask, position=position, whole=whole)
+        packed = None if problem.is_dense else Packed(problem.workload.shape, problem.element_numbers)
+        taps = locate(
+            kernel,
+            problem.arrays,
+            declared,
+            mask=problem.mask,
+            position=position,
+            whole=whole,
+            packed=packed,
+            capped=problem.logits.soft_cap is not None,
+        )
     except WeftError as error:  # what cannot be recorded is not observed
         return _with_output(replace(case, not_recorded=str(error)), problem, kernel, wrong), None
-    algorithm = shown_algorithm(taps, problem, allowed)
-    stages = expected(algorithm, problem.q, problem.k, problem.v, mask=problem.mask)
-    compared = compare_stages(problem, taps, algorithm, stages)
+    taps, algorithm, stages, compared = nearest(taps, problem, shown_algorithm(taps, problem, allowed))
     found = first_wrong(compared)
     coverage = Coverage(problem, algorithm, compared, found)
     case = replace(case, taps=taps, algorithm=algorithm, expected=stages)
@@ -332,6 +333,28 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
     worked = Worked(problem, algorithm, stages)
     case = replace(case, divergence=divergence_of(found, taps, kernel, worked))
     return _with_launches(case, problem, kernel), coverage
+
+
+class Nearest(NamedTuple):
+    """Observed stages next to those of the algorithm that they are nearest to."""
+
+    taps: Taps
+    """In the units of the reference."""
+    algorithm: Algorithm
+    expected: Mapping[Key, Array]
+    compared: tuple[Compared, ...]
+
+
+def nearest(taps: Taps, problem: AttentionProblem, algorithm: Algorithm) -> Nearest:
+    """Return the observed stages next to the expected ones. m and l may start with the sinks, or take them in after all
+    keys: what has fewer wrong elements is meant.
+    """
+    tried = []
+    for each in (algorithm, *((replace(algorithm, sinks_first=True),) if problem.logits.sinks is not None else ())):
+        stages = expected(each, problem.q, problem.k, problem.v, mask=problem.mask, logits=problem.logits)
+        own = in_units_of_reference(taps, problem, stages)
+        tried.append(Nearest(own, each, stages, compare_stages(problem, own, each, stages)))
+    return min(tried, key=lambda each: sum(int(stage.wrong.sum()) for stage in each.compared))
 
 
 def _with_output(case: Case, problem: AttentionProblem, kernel: KernelFile, wrong: Mask) -> Case:
@@ -365,7 +388,8 @@ def declared_algorithms(
 ) -> tuple[Algorithm, ...]:
     """Return the algorithms the judge allows, with as many splits as the kernel's workspaces have.
 
-    A kernel without a lever BLOCK_N is assumed to work key by key; its maxima will show if it does not.
+    A kernel without a lever BLOCK_N is assumed to work key by key; its maxima will show if it does not. Where sequences
+    have their own lengths, their parts do too: then nothing is split, and sums over some keys are not compared.
     """
     workload = problem.workload
     shown = algorithms_of(declared, workload.encoding, workload.dtype)
@@ -373,7 +397,9 @@ def declared_algorithms(
     parts = max((split_count(space, sizes) for space in workspaces(kernel, arrays)), default=1)
     if "BLOCK_N" not in declared.macros:
         shown = tuple(replace(algorithm, block_n=1) for algorithm in shown)
-    return tuple(replace(algorithm, splits=max(parts, algorithm.splits)) for algorithm in shown)
+    return tuple(
+        replace(algorithm, splits=max(parts, algorithm.splits) if problem.is_dense else 1) for algorithm in shown
+    )
 
 
 def shown_algorithm(taps: Taps, problem: AttentionProblem, allowed: Sequence[Algorithm]) -> Algorithm:
@@ -409,10 +435,17 @@ def expected(
     scale: float | None = None,
     causal: Causal = None,
     mask: Array | None = None,
+    logits: Logits = PLAIN_LOGITS,
 ) -> Mapping[Key, Array]:
     """Return every stage of the emulated algorithm on (dequantised) inputs."""
-    emulated = emulate(algorithm, q, k, v, scale=scale, causal=causal, mask=mask, keep_stages=True)
-    return stages_of(emulated, algorithm, scale=scale)
+    emulated = emulate(algorithm, q, k, v, scale=scale, causal=causal, mask=mask, logits=logits, keep_stages=True)
+    stages = stages_of(emulated, algorithm, scale=scale)
+    if logits.plain:
+        return stages
+    # Scores are capped and have a bias: what they were before is not computed from them.
+    before = emulate(algorithm, q, k, v, scale=scale, causal=causal, mask=mask, keep_stages=True)
+    products = {key: x for key, x in stages_of(before, algorithm, scale=scale).items() if key[0] == "products"}
+    return {**stages, **products}
 
 
 def stages_of(emulated: Emulated, algorithm: Algorithm, *, scale: float | None = None) -> Mapping[Key, Array]:

@@ -6,7 +6,7 @@ taps.at("scores", tile=1).values
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from .acts import FirstLoads
 from .algebra import Algebra
 from .arithmetic import ARITHMETIC
 from .board import Board, Oddity, Sheet
+from .capped_algebra import CappedAlgebra
 from .nodes import Nodes
 from .provenance import ROLES, Provenance
 from .record import Position, RecordingGPU
@@ -32,6 +33,16 @@ from .taps import TAPPED, WITHOUT_TILES, Fact, Key, StageTap, Taps, own_line
 
 LARGEST_KEYS = 512
 """Recording executes thousands of instructions per second, not millions: shrink a case first."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Arrays of a kernel that are not dense."""
+
+    shape: Shape
+    """Of the dense arrays."""
+    element_numbers: Mapping[str, Array]
+    """By array: which element of the dense array each of its elements is, -1 for none."""
 
 
 Runner = Callable[[VirtualGPU, Mapping[str, Array]], tuple[Run, Mapping[str, Array]]]
@@ -49,6 +60,7 @@ _WORDS: dict[Oddity | Flag, tuple[str, str]] = {
     Flag.TIMES_L: ("times_l", "U is multiplied by l"),
     Flag.UNWEIGHTED: ("unweighted", "V is multiplied by scores without an exponential"),
     Oddity.UNEXPLAINED: ("unexplained", "the value stored in O is not a sum of weighted V"),
+    Oddity.CONSTANT: ("constant", "no visible key entered the value stored in O"),
     Oddity.MISSING_KEYS: ("missing_keys", "visible keys are missing from the sum"),
     Oddity.FEW_KEYS_IN_L: ("few_keys_in_l", "O is divided by an l that lacks visible keys"),
     Oddity.OTHER_ROW: ("other_row", "O contains the result of another row"),
@@ -67,17 +79,29 @@ def locate(
     mask: Array | None = None,
     position: Position = (0, 0),
     whole: bool = True,
+    packed: Packed | None = None,
+    capped: bool = False,
 ) -> Taps:
     """Return the stages of the CTAs at `position` (blockIdx.x, blockIdx.y; all z). `arrays` are not changed.
 
-    `mask` (sq, skv) replaces that of `causal`. Without `whole` nothing else runs: `Taps.run` and `Taps.arrays` are
-    those of these CTAs alone.
+    `mask`, (sq, skv) or (b, 1, sq, skv), replaces that of `causal`; `packed` tells where arrays that are not dense have
+    the elements of dense ones; with `capped`, functions of one score are followed as this score. Without `whole`
+    nothing else runs: `Taps.run` and `Taps.arrays` are those of these CTAs alone.
 
     A kernel whose maxima show tiles of another size than the algorithm's is followed again, with that size;
     `Taps.algorithm` is the one that was used.
     """
     return locate_run(
-        kernel.run, arrays, algorithm, causal=causal, mask=mask, position=position, gpu=kernel.gpu, whole=whole
+        kernel.run,
+        arrays,
+        algorithm,
+        causal=causal,
+        mask=mask,
+        position=position,
+        gpu=kernel.gpu,
+        whole=whole,
+        packed=packed,
+        capped=capped,
     )
 
 
@@ -91,17 +115,21 @@ def locate_run(
     position: Position = (0, 0),
     gpu: str = DEFAULT_GPU,
     whole: bool = True,
+    packed: Packed | None = None,
+    capped: bool = False,
 ) -> Taps:
     """Do the same for launches of any kind, including Triton: `gpu.launch(…, names=("q", "k", "v", "o", …))`."""
     roles = {role: name for role in ("q", "k", "v") for name in ROLES[role] if name in arrays}
     if len(roles) < 3:
         raise UsageError(f"taps need q, k and v (or q_code …), not {', '.join(arrays)}")
-    sizes = Sizes(shape_of(*(arrays[roles[role]] for role in ("q", "k", "v"))))
+    shape = packed.shape if packed is not None else shape_of(*(arrays[roles[role]] for role in ("q", "k", "v")))
+    sizes = Sizes(shape)
 
     seen = mask_for(sizes.shape, causal, mask)
 
     def follow(algorithm: Algorithm) -> tuple[Taps, int | None]:
-        provenance = trace(sizes, algorithm, seen)
+        provenance = trace(sizes, algorithm, seen, capped=capped)
+        provenance.element_numbers = packed.element_numbers if packed is not None else {}
         provenance.seed({role: (name, arrays[name]) for role, name in roles.items()})
         recording = RecordingGPU(gpu, provenance, position, whole=whole)
         outcome, left = run(recording, {name: array.copy() for name, array in arrays.items()})
@@ -115,14 +143,17 @@ def locate_run(
     return follow(replace(algorithm, block_n=own))[0]
 
 
-def trace(sizes: Sizes, algorithm: Algorithm, mask: Array) -> Provenance:
-    """Return an observer for a run of these sizes and this mask (sq, skv); its inputs must still be seeded."""
+def trace(sizes: Sizes, algorithm: Algorithm, mask: Array, *, capped: bool = False) -> Provenance:
+    """Return an observer for a run of these sizes and this mask, (sq, skv) or (b, 1, sq, skv); its inputs must still be
+    seeded.
+    """
     shape = sizes.shape
     if shape.skv > LARGEST_KEYS:
         raise UsageError(f"{shape.skv} keys are too many to record; use at most {LARGEST_KEYS}")
-    keys = np.bitwise_or.reduce(np.where(mask[:, :, None], sizes.bit(np.arange(shape.skv)), np.uint64(0)), axis=1)
-    board = Board(sizes, np.tile(keys, (shape.b * shape.hq, 1)), algorithm.block_n, algorithm.splits)
-    return Provenance(Nodes(sizes), Algebra(sizes), board, ARITHMETIC)
+    keys = np.bitwise_or.reduce(np.where(mask[..., None], sizes.bit(np.arange(shape.skv)), np.uint64(0)), axis=-2)
+    of_rows = np.broadcast_to(keys, (shape.b, shape.hq, shape.sq, keys.shape[-1])).reshape(-1, keys.shape[-1])
+    board = Board(sizes, of_rows, algorithm.block_n, algorithm.splits)
+    return Provenance(Nodes(sizes), CappedAlgebra(sizes) if capped else Algebra(sizes), board, ARITHMETIC)
 
 
 def collect(
@@ -223,7 +254,8 @@ def facts_of(board: Board, nodes: Nodes) -> tuple[Fact, ...]:
             shown = describe(tag, sizes)
         made = int(nodes.event_of[int(tag["source"])]) if what is Oddity.FEW_KEYS_IN_L else board.raised.get(what, 0)
         place = own_line(nodes.events[made].place)
-        facts.append(Fact(code, f"{words}: {shown}" if shown else words, count, _query(row, sizes), place))
+        message = f"{words}: {shown}" if shown else words
+        facts.append(Fact(code, message, count, _query(row, sizes), place, made))
     return tuple(facts)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from weft.core.errors import WeftError
 from weft.core.records import Place, inlining_chain
-from weft.ptx.module import FloatImm, Function, Imm, Instruction, Mem, Reg
+from weft.ptx.module import FloatImm, Function, Imm, Instruction, Label, LabelDef, Mem, Reg
 from weft.ptx.parse import parse
 
 from .acts import Act
@@ -44,7 +44,7 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
         return tuple(found)
     right = _made_right(case)
     for function in case.functions:
-        seeds = [ins for ins in body(function) if _is_at(ins, place)]
+        seeds = [ins for ins in body(function) if is_at(ins, place)]
         heads = {place.line, function_line(function)}
         sources = Sources(function, case.taps, right)
         for ins in sources.back(seeds):
@@ -74,7 +74,7 @@ def slice_lines(case: Case, place: Place | None) -> tuple[int, ...]:
     found: dict[int, None] = {}
     file = place.file if place is not None else kernel.path
     seeds_of = [
-        [ins for ins in body(function) if place is not None and _is_at(ins, place)] for function in case.functions
+        [ins for ins in body(function) if place is not None and is_at(ins, place)] for function in case.functions
     ]
     reached = not any(seeds_of)
     for function, seeds in zip(reversed(case.functions), reversed(seeds_of), strict=True):
@@ -82,7 +82,8 @@ def slice_lines(case: Case, place: Place | None) -> tuple[int, ...]:
         if reached and not seeds:
             seeds = [ins for ins in body(function) if ins.facts.writes_memory and ins.space == "global"]
         for right in dict.fromkeys((_made_right(case), frozenset[Maker]())):  # behind them what they are made of
-            for ins in Sources(function, case.taps, right).back(seeds):
+            # Seeds are also the instructions of functions that are inlined at the place.
+            for ins in (*seeds, *Sources(function, case.taps, right).back(seeds)):
                 for at in inlining_chain(own_place(ins.place, kernel)):
                     if at.file == file and at.line > 0:
                         found[at.line] = None
@@ -125,6 +126,7 @@ class Sources:
             for reg in ins.written():
                 self.writers[reg.name].append(ins)
         self.branches = [ins for ins in self.by_line.values() if ins.facts.control and ins.guard is not None]
+        self.loops = _loops(function)
         acts = taps.acts if taps is not None else ()
         self.stores: defaultdict[int, set[int]] = defaultdict(set)
         shared = [act for act in acts if act.space == "shared"]
@@ -174,9 +176,14 @@ class Sources:
         }
         for reg in ins.read():
             for made in self.writers[reg.name]:
-                yield made.line, reg.name in addresses
+                if made.line < ins.line or self._share_loop(made, ins):
+                    yield made.line, reg.name in addresses
         for store in self.stores[ins.line]:
             yield store, False
+
+    def _share_loop(self, a: Instruction, b: Instruction) -> bool:
+        """Whether a loop contains both: only then the later one writes what the earlier one reads."""
+        return any(first <= min(a.line, b.line) and max(a.line, b.line) <= last for first, last in self.loops)
 
 
 def factor_line(case: Case, act: Act) -> Place | None:
@@ -202,11 +209,19 @@ def factor_line(case: Case, act: Act) -> Place | None:
     return None
 
 
+def _loops(function: Function) -> list[tuple[int, int]]:
+    """Return the lines of each loop: from a label to a branch behind it that goes there."""
+    labels = {item.name: item.line for item in function.body if isinstance(item, LabelDef)}
+    jumps = ((labels[op.name], ins.line) for ins in body(function) for op in ins.operands if isinstance(op, Label))
+    return [(first, last) for first, last in jumps if first < last]
+
+
 def body(function: Function) -> list[Instruction]:
     """Return its instructions, without labels."""
     return [item for item in function.body if isinstance(item, Instruction)]
 
 
-def _is_at(ins: Instruction, place: Place) -> bool:
+def is_at(ins: Instruction, place: Place) -> bool:
+    """Whether it is on a line, or in a function that was inlined there."""
     name = place.file.rpartition("/")[2]
     return any(at.line == place.line and at.file.rpartition("/")[2] == name for at in inlining_chain(ins.place))

@@ -7,6 +7,7 @@ from weft.core.errors import LaunchError
 from weft.engines.kernel_file import KernelFile
 from weft.engines.sample import CtaSample
 from weft.engines.virtual import VirtualGPU
+from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Problem
 
 from .record import Position
@@ -19,7 +20,11 @@ def owner(kernel: KernelFile, problem: Problem, wrong: Array) -> Position:
 
     Each position runs alone, and the elements it overwrites belong to it.
     """
-    first = np.unravel_index(int(wrong.argmax()), wrong.shape)
+    number = int(wrong.argmax())
+    first = np.unravel_index(number, wrong.shape)
+    at = number
+    if isinstance(problem, AttentionProblem) and not problem.is_dense:
+        at = int(np.argmax(problem.element_numbers["o"].reshape(-1) == number))
     width, height, _ = kernel.grids(problem.arrays)[-1]
     positions = [(x, y) for y in range(height) for x in range(width)]
     if len(positions) == 1:
@@ -36,7 +41,6 @@ def owner(kernel: KernelFile, problem: Problem, wrong: Array) -> Position:
             )
         except LaunchError:
             return 0, 0
-        written = np.ascontiguousarray(arrays["o"][first]).view(np.uint8)
-        if (written != 0xFF).any():
+        if (arrays["o"].reshape(-1)[at : at + 1].view(np.uint8) != 0xFF).any():
             return position
     return 0, 0

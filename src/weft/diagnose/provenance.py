@@ -32,8 +32,8 @@ Handler = Callable[["Provenance", Shadow, RunningWarp, Instruction], Finish | No
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "q": ("q", "q_code"),
-    "k": ("k", "k_code"),
-    "v": ("v", "v_code"),
+    "k": ("k", "k_code", "k_cache", "k_cache_code"),
+    "v": ("v", "v_code", "v_cache", "v_cache_code"),
     "o": ("o",),
     "lse": ("lse",),
 }
@@ -51,6 +51,8 @@ class Output:
     name: str
     start: int
     array: Array
+    numbers: Ids | None = None
+    """Which element of the dense output each of its elements is; None: it is dense."""
 
 
 class GlobalArray(NamedTuple):
@@ -73,6 +75,8 @@ class Provenance(marks.Algebra):
     """Host arrays of the launch by argument name."""
     held: dict[str, Ids] = field(default_factory=dict)
     """Nodes of the bytes of each argument, kept from launch to launch."""
+    element_numbers: Mapping[str, Array] = field(default_factory=dict)
+    """By array: which element of the dense array each of its elements is, -1 for none. Others are dense."""
 
     def __post_init__(self) -> None:
         self.dtype, self.predicates = np.dtype(np.int32), False
@@ -87,9 +91,12 @@ class Provenance(marks.Algebra):
     def seed(self, inputs: Mapping[str, tuple[str, Array]]) -> None:
         """Number the elements of Q, K and V. `inputs`: role → argument name and (rows, columns) of it."""
         for role, (name, array) in inputs.items():
-            values = array.reshape(-1, array.shape[-1])
-            first = self.nodes.add_input(INPUTS[role], values.astype(np.float64))
-            ids = np.arange(first, first + values.size, dtype=np.int32)
+            numbers = self.element_numbers.get(name, np.arange(array.size)).reshape(-1)
+            rows = self.algebra.sizes.q_rows if role == "q" else self.algebra.sizes.kv_rows
+            values, used = np.zeros((rows, array.shape[-1])), numbers >= 0
+            values.reshape(-1)[numbers[used]] = array.reshape(-1)[used].astype(np.float64)
+            first = self.nodes.add_input(INPUTS[role], values)
+            ids = np.where(used, first + numbers, 0).astype(np.int32)
             self.held[name] = np.repeat(ids, array.dtype.itemsize)
 
     def begin(self, s: Shadow, grid: Grid) -> None:
@@ -106,7 +113,7 @@ class Provenance(marks.Algebra):
                 held[start : start + allocation.size_bytes] = self.held[name]
             for role in ("o", "lse"):
                 if name in ROLES[role]:
-                    self.outputs.append(Output(role, start, self.arrays[name]))
+                    self.outputs.append(Output(role, start, self.arrays[name], self.element_numbers.get(role)))
 
     def end(self) -> None:
         """After a launch, keep the nodes of its buffers."""
@@ -178,6 +185,8 @@ class Provenance(marks.Algebra):
                     piece = slice(part * size, (part + 1) * size)
                     raw = np.ascontiguousarray(data[inside][:, piece]).view(output.array.dtype).reshape(-1)
                     index = (offsets[inside] - output.start) // size + part
+                    if output.numbers is not None:
+                        index = np.asarray(output.numbers.reshape(-1)[index], np.int64)
                     tags = self.nodes.tags[single(marks[inside][:, piece])]
                     self.board.stored(output.name, index, raw.astype(np.float64), tags, where)
 

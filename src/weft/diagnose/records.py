@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
-from weft.core.records import Finding, Place, Run
+from weft.core.records import Diagnostic, Finding, Place, Run
 from weft.engines.kernel_file import KernelFile
 from weft.judge.candidate import Candidate
 from weft.judge.verdict import Verdict
@@ -21,6 +21,9 @@ from weft.tasks.recipe_problem import RecipeProblem
 from weft.tasks.task import Problem, Task
 
 from .taps import Key, Maker, Site, Taps
+
+STRAY = ("M101", "M102")
+"""Findings of accesses outside their buffers."""
 
 
 def name_of(key: Key) -> str:
@@ -124,15 +127,22 @@ class Case:
     """Empty for a kernel of one launch."""
     not_recorded: str = ""
     """Why the kernel could not be recorded; empty if it was, or if nothing was to be recorded."""
+    compiler_says: tuple[Diagnostic, ...] = ()
+    """The compiler's warnings about the kernel's files."""
     functions: tuple[Function, ...] = field(default=(), repr=False)
     """The functions of the compiled kernel, in the order of its texts."""
     not_parsed: str = ""
     """Why there are no `functions`; empty if there are, or if they were not needed."""
 
     @property
-    def attention(self) -> AttentionProblem | None:
+    def staged(self) -> AttentionProblem | None:
         """The problem if it is an attention problem whose stages can be compared with an emulation, else None."""
         return self.problem if isinstance(self.problem, AttentionProblem) and self.problem.has_stages else None
+
+    @property
+    def attention(self) -> AttentionProblem | None:
+        """The same, if scores are logits and the arrays dense: for recognisers that compute outputs."""
+        return self.staged if self.staged is not None and self.staged.is_plain else None
 
     @property
     def recipe(self) -> RecipeProblem | None:
@@ -146,13 +156,21 @@ class Case:
 
     @property
     def o(self) -> Array | None:
-        """The output, if the kernel ran."""
-        return self.arrays.get("o")
+        """The output, if the kernel ran; dense unless its shape is wrong."""
+        o, problem = self.arrays.get("o"), self.staged
+        if o is None or problem is None or o.shape != self.task.output("o").shape(problem.workload.shape):
+            return o
+        return problem.unpacked({"o": o})["o"]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings of the checkers."""
         return self.run.findings if self.run is not None else self.verdict.findings
+
+
+def is_harmless(case: Case) -> bool:
+    """Whether every stage and result is right in spite of the findings: then the indices of what was used are right."""
+    return bool(case.findings) and case.taps is not None and case.divergence is None and case.lost is None
 
 
 @dataclass(frozen=True)
@@ -207,6 +225,8 @@ class Diagnosis:
     """The first of `repairs` as a change of the source, judged on all workloads."""
     origins: tuple[Place, ...] = ()
     """Lines that the line to inspect depends on, nearest first."""
+    ran_only_here: tuple[int, ...] = ()
+    """Lines that ran in the workload that failed first, and in none of those that passed before it."""
     judged: int = 1
     """The number of workloads judged until one failed, or in total."""
     seconds: float = 0.0

@@ -16,10 +16,9 @@ from weft.ptx.module import Function, Instruction, Special
 
 from .nodes import Event
 from .origins import Sources, body
-from .records import Case
+from .records import STRAY, Case
 from .spelling import own_place
 
-STRAY = ("M101", "M102")
 _OF_THE_CTA = frozenset(f"%{name}.{axis}" for name in ("ctaid", "nctaid", "ntid") for axis in "xyz")
 """Special registers that are the same for all threads of a CTA."""
 

@@ -98,6 +98,8 @@ class Fact:
     """Batch, head and query of the first."""
     place: Place | None = None
     """The line that computed the irregular value, where it is known."""
+    event: int = 0
+    """Who computed it, an index into `Taps.events`; 0 where it is not known."""
 
 
 @dataclass(frozen=True)

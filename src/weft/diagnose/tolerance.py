@@ -74,7 +74,15 @@ class Tolerance:
         norm_q, norm_k = (np.linalg.norm(x.astype(np.float64), axis=-1) for x in (self.problem.q, self.problem.k))
         longest = np.repeat(norm_k.max(axis=-1), self.problem.workload.shape.group, axis=1)[..., None]
         size = norm_q * longest * self.factor
-        return np.asarray(size * math.sqrt(self.problem.workload.shape.d) * EPS * SCORE_ROUNDINGS + 1e-30)
+        rounded = size * math.sqrt(self.problem.workload.shape.d) * EPS * SCORE_ROUNDINGS + 1e-30
+        logits = self.problem.logits
+        if logits.plain:
+            return np.asarray(rounded)
+        # The largest logit of a row bounds what tanh and the bias add in errors.
+        short = self.problem.workload.dtype != "f32"
+        return np.asarray(
+            rounded + logits.spread(self.problem.gold.lse, short=short) / math.log(self.algorithm.exp_base)
+        )
 
     @cached_property
     def share(self) -> Array:
@@ -93,7 +101,9 @@ class Tolerance:
         """(b, hq, sq): the judge's allowance."""
         problem = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
-            return emulate(self.algorithm, problem.q, problem.k, problem.v, mask=problem.mask).allowance
+            return emulate(
+                self.algorithm, problem.q, problem.k, problem.v, mask=problem.mask, logits=problem.logits
+            ).allowance
 
     def _step(self, dtype: str) -> float:
         return 0.0 if dtype == "f32" else epsilon(dtype)

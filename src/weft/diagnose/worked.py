@@ -7,6 +7,7 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
+from weft.attention.logits import Logits
 from weft.attention.reference import default_scale
 from weft.tasks.attention_problem import AttentionProblem
 
@@ -83,11 +84,15 @@ class Worked:
             return self._products(tile, index)
         scale = default_scale(self.problem.workload.shape.d)
         base = "" if self.algorithm.exp_base == math.e else " · log2(e)"
-        return f"(Σ_d q·k) · scale{base} = {float(self.expected['products', tile][index]):.6g} · {scale:.6g}"
+        scaled = f"{float(self.expected['products', tile][index]):.6g} · {scale:.6g}"
+        if not self.problem.logits.plain:
+            return f"{_logit(self.problem.logits)}, s = (Σ_d q·k) · scale{base} = {scaled}"
+        return f"(Σ_d q·k) · scale{base} = {scaled}"
 
     def _masked(self, tile: int | None, index: tuple[int, ...]) -> str:
         row, key = index[2], index[3] + (tile or 0) * self.algorithm.block_n
-        if self.problem.mask[row, key]:
+        of_row = np.broadcast_to(self.problem.mask, (*self.problem.workload.shape.lse, self.problem.mask.shape[-1]))
+        if of_row[(*index[:3], key)]:
             return f"the score, as key {key} is visible to query {row}"
         return f"masked, as key {key} is not visible to query {row}"
 
@@ -150,6 +155,11 @@ class Worked:
 
     def _tiles_per_split(self) -> int:
         return -(-(self.last_tile() + 1) // self.algorithm.splits)
+
+
+def _logit(logits: Logits) -> str:
+    capped = f"{logits.soft_cap:g} · tanh(s / {logits.soft_cap:g})" if logits.soft_cap is not None else "s"
+    return f"{capped} + bias" if logits.bias is not None else capped
 
 
 def _sum(a: Array, b: Array) -> str:

@@ -42,7 +42,11 @@ def adapt_lines(lines: LaunchLines, wanted: tuple[Wanted, ...], file: str) -> La
         replace(line, name=names.get(line.name, line.name), shape=_ranked(line, ranks.get(line.name)))
         for line in lines.arrays
     )
-    return replace(lines, arrays=arrays, launches=tuple(_renamed(launch, names) for launch in lines.launches))
+    launches = tuple(_renamed(launch, names) for launch in lines.launches)
+    stated = tuple(
+        replace(each, names=tuple(names.get(name, name) for name in each.names)) for each in lines.nondeterministic
+    )
+    return replace(lines, arrays=arrays, launches=launches, nondeterministic=stated)
 
 
 def _ranked(line: ArrayLine, rank: int | None) -> tuple[Expression, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.core.chips import choose_gpu, target_of
 from weft.core.errors import LaunchError, UsageError, at_line
-from weft.core.records import Binary, Dim3, Place
+from weft.core.records import Binary, Diagnostic, Dim3, Place
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
@@ -177,6 +177,11 @@ class KernelFile:
     def binaries(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> dict[str, Binary]:
         """Return entry → its binary, for everything `run` would launch; one binary for all, except with Triton."""
         return dict(self._compile(self._numbers(take_arrays(self.lines, arrays), sizes)))
+
+    def diagnostics(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> tuple[Diagnostic, ...]:
+        """Return the compiler's messages about everything `run` would launch, each once."""
+        binaries = self.binaries(arrays, sizes=sizes).values()
+        return tuple(dict.fromkeys(each for binary in binaries for each in binary.diagnostics))
 
     def bind(
         self,

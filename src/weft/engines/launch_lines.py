@@ -23,6 +23,7 @@ from .launch_records import (
     LaunchLines,
     LeverLine,
     LinkLine,
+    NondeterministicLine,
     RequireLine,
     ScalarLine,
     Struct,
@@ -32,7 +33,8 @@ from .map_arguments import CALL, parse_map
 ROLES = ("in", "out", "inout", "workspace", "constant")
 CLAUSES = ("grid", "block", "cluster", "shared", "opt_in_shared", "when")
 CLAUSES_SPELLED = "grid(…) block(…) cluster(…) shared(…) opt_in_shared when(…)"
-KEYWORDS = ("sizes", *ROLES, "scalar", "define", "lever", "require", "option", "gpu", "link", "launch", "allow")
+STATED = ("scalar", "define", "lever", "require", "nondeterministic", "option", "gpu", "link", "launch", "allow")
+KEYWORDS = ("sizes", *ROLES, *STATED)
 
 _LINE = re.compile(r"^\s*(?://+|#+)\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -152,6 +154,8 @@ def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
         return replace(found, levers=(*found.levers, lever), defines=(*found.defines, define))
     if keyword == "require":
         return replace(found, requires=(*found.requires, _require(rest, line)))
+    if keyword == "nondeterministic":
+        return replace(found, nondeterministic=(*found.nondeterministic, _nondeterministic(rest, line)))
     if keyword == "option":
         return replace(found, options=(*found.options, *_options(rest)))
     if keyword == "link":
@@ -266,6 +270,13 @@ def _links(rest: str, line: int) -> Iterator[LinkLine]:
         if not name.endswith((".cu", ".ptx")):
             raise UsageError(f"{name!r} is not a file to link: write `link helpers.cu, table.ptx`")
         yield LinkLine(name, line)
+
+
+def _nondeterministic(rest: str, line: int) -> NondeterministicLine:
+    names, _, why = rest.partition(" : ")
+    if not why.strip():
+        raise UsageError(f"{rest!r} must have the form `dq : atomicAdd in the order of the CTAs`, with the reason")
+    return NondeterministicLine(tuple(_names(names)), why.strip(), line)
 
 
 def _launch(rest: str, line: int) -> LaunchLine:
@@ -406,6 +417,12 @@ def _check_names(found: LaunchLines, file: str) -> None:
         bounds = array.initialiser.bounds if array.initialiser else ()
         for formula in (*array.shape, *bounds):
             _check_known(formula, numbers, file, array.line)
+    written = {array.name for array in found.arrays if array.role in ("out", "inout")}
+    for stated in found.nondeterministic:
+        for name in stated.names:
+            if name not in written:
+                with at_line(file, stated.line):
+                    raise UsageError(f"{name!r} is no out or inout array{did_you_mean(name, sorted(written))}")
     passable = {array.name for array in found.arrays if array.role != "constant"}
     for launch in found.launches:
         for formula in launch.formulas():

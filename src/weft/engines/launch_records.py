@@ -167,6 +167,15 @@ class LinkLine:
 
 
 @dataclass(frozen=True)
+class NondeterministicLine:
+    """`nondeterministic dq : atomicAdd in the order of the CTAs`: outputs whose last bits depend on the order."""
+
+    names: tuple[str, ...]
+    why: str
+    line: int
+
+
+@dataclass(frozen=True)
 class LaunchLines:
     """All lines of a file, in order."""
 
@@ -181,6 +190,7 @@ class LaunchLines:
     """Each lever also has a define of its name."""
     requires: tuple[RequireLine, ...] = ()
     links: tuple[LinkLine, ...] = ()
+    nondeterministic: tuple[NondeterministicLine, ...] = ()
     gpu: str = ""
     """The GPU that the file is for; empty: any."""
 

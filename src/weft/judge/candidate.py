@@ -73,7 +73,8 @@ class Candidate:
         """What the file declares about its arithmetic."""
         lines = self.kernel.source.lines.defines
         macros = {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
-        return Declared(self.rung, {**macros, **self.defines})
+        stated = (name for line in self.kernel.source.lines.nondeterministic for name in line.names)
+        return Declared(self.rung, {**macros, **self.defines}, tuple(stated))
 
     def declared_at(self, kernel: KernelFile, problem: Problem) -> Declared:
         """Return the same with the numbers of one call: the number of splits may depend on the sizes."""

@@ -25,7 +25,7 @@ from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workloa
 from .candidate import Candidate
 from .large_sizes import large_calls
 from .local_runs import LocalRuns
-from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, same_bits, status_of
+from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, different, same_bits, status_of
 from .second_call import half_shared, other_inputs
 from .verdict import Sample, Verdict
 
@@ -189,7 +189,7 @@ def _judge_run(
     wrong = _wrong_form(left, task, problem)
     if wrong is not None:
         return Judged(wrong, problem, left, run)
-    declared = _believed(runs.declared, first)
+    declared, any_order = _believed(runs.declared, first), _in_any_order(runs.declared, task)
     repeated = runs.again()  # a child repeats the run while the first is judged here
     outputs = part.outputs(left) if part is not None else left
     verdict = replace(
@@ -202,10 +202,38 @@ def _judge_run(
         for ran in repeated:
             if not ran.run.clean:
                 return Judged(replace(_unsafe(workload, ran.run), ctas_left_out=left_out), problem, left, run)
-            if not same_bits(outputs, part.outputs(ran.outputs) if part is not None else ran.outputs):
-                message = f"{_repeated_by(runs, task, problem, part, first)} gives different bits"
+            again = part.outputs(ran.outputs) if part is not None else ran.outputs
+            apart = different(outputs, again)
+            if not any_order.issuperset(apart):
+                hint = _may_be_declared(task, apart)
+                message = f"{_repeated_by(runs, task, problem, part, first)} gives different bits{hint}"
                 return Judged(replace(verdict, status=Status.NONDETERMINISTIC, message=message), problem, left, run)
+            if apart:
+                _require_outputs(task, ran.outputs)
+                other = _wrong_form(ran.outputs, task, problem) or _judge_numbers(task, problem, part, again, declared)
+                if not other.passed:
+                    message = f"with {runs.repeated_by}: {other.message}"
+                    return Judged(replace(other, message=message, findings=verdict.findings), problem, ran.outputs, run)
+                verdict = replace(verdict, order_dependent=tuple(sorted({*verdict.order_dependent, *apart})))
     return Judged(verdict, problem, left, run)
+
+
+def _in_any_order(declared: Declared, task: Task) -> frozenset[str]:
+    """Return the outputs whose bits may depend on the order: declared ones of which the task permits it."""
+    permitted = [output.name for output in task.outputs if output.any_order]
+    for name in declared.nondeterministic:
+        if name not in permitted and any(output.name == name for output in task.outputs):
+            rule = f"only {', '.join(permitted)} may be" if permitted else "no output may be"
+            raise Refused(Status.REJECTED, f"{name} is declared nondeterministic; in task {task.name} {rule}")
+    return frozenset(declared.nondeterministic)
+
+
+def _may_be_declared(task: Task, names: Sequence[str]) -> str:
+    """Return how to declare that these outputs depend on the order, if the task permits it for all of them."""
+    if not all(task.output(name).any_order for name in names):
+        return ""
+    named = ", ".join(names)
+    return f" of {named}; if atomics add them up, declare it: `// weft: nondeterministic {named} : reason`"
 
 
 def judge_second_call(runs: Runs, task: Task, judged: Judged) -> Judged:

@@ -59,7 +59,13 @@ class Ran:
 
 def same_bits(one: Outputs, other: Outputs) -> bool:
     """Return whether two runs gave bitwise identical outputs."""
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+    return not different(one, other)
+
+
+def different(one: Outputs, other: Outputs) -> tuple[str, ...]:
+    """Return the outputs that are not bitwise identical, or that only one of two runs has."""
+    both = one.keys() & other.keys()
+    return tuple(name for name in {**one, **other} if name not in both or one[name].tobytes() != other[name].tobytes())
 
 
 class Runs(Protocol):

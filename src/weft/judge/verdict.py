@@ -50,6 +50,8 @@ class Verdict:
     """Whether the kernel itself refuses these sizes: a note, where the judge chose them."""
     large_sizes: bool = False
     """Whether this is about index arithmetic at large sizes, for the build of this workload; nothing ran."""
+    order_dependent: tuple[str, ...] = ()
+    """Outputs that have other bits in another order of CTAs and warps, as declared; the gates pass in every order."""
 
     @property
     def label(self) -> str:

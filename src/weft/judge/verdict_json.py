@@ -77,6 +77,7 @@ def verdict_record(verdict: Verdict, *, timed: bool = True, findings: int | None
             for each in verdict.samples
         ],
         "not_judged": list(verdict.not_judged),
+        "order_dependent": list(verdict.order_dependent),
         "ctas_left_out": verdict.ctas_left_out,
     }
     return {**record, "seconds": verdict.seconds} if timed else record
@@ -94,6 +95,7 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
         None if record["error"] is None else _error_of(record["error"]),
         parts={str(name): _error_of(part) for name, part in record["parts"].items()},
         not_judged=tuple(str(name) for name in record["not_judged"]),
+        order_dependent=tuple(str(name) for name in record.get("order_dependent", ())),  # older records have none
         samples=tuple(
             Sample(tuple(int(i) for i in each["index"]), float(each["out"]), float(each["expected"]))
             for each in record["samples"]

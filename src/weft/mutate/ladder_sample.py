@@ -27,9 +27,8 @@ LEFT_OUT = (
     "paged_decode_fp8",
     "hopper_tma", "fp8_hopper",
 )  # fmt: skip
-"""`qk_dot` computes only scores: there is no other stage to distinguish them from. The backward pass has other stages;
-those of caps and sinks, of packed sequences and of pages are not located in a run. The labelled sample is that of the
-rungs for every GPU: `hopper_tma`, whose bugs are in tests/zoo, and `fp8_hopper` are for one."""
+"""`qk_dot` computes only scores: there is no other stage to distinguish them from. The backward pass has other stages.
+The others came after the sample was drawn and labelled; their bugs are in tests/zoo and tests/diagnose."""
 NO_STAGE = "-"
 
 

@@ -38,8 +38,7 @@ def barrier_line(behind: Place | None, other: Place | None, barriers: Collection
         return None
     if not there:
         return BarrierLine(Place(*here[-1]))
-    shared = min(len(here), len(there))
-    depth = next((at for at in range(shared) if here[at] != there[at]), shared - 1)
+    depth = _depth(here, there)
     (file, line), (other_file, other_line) = here[depth], there[depth]
     if file != other_file:
         return BarrierLine(Place(file, line))
@@ -54,6 +53,20 @@ def barrier_line(behind: Place | None, other: Place | None, barriers: Collection
     return BarrierLine(
         Place(file, text.last(held)), text.chain(other_line)[-1:] == (held,) and _alone(text, held, known)
     )
+
+
+def line_of_wait(wait: Place | None, access: Place | None) -> BarrierLine | None:
+    """Return the line of a wait, or of another step before an access, in the function that contains both."""
+    here, there = users_frames(wait), users_frames(access)
+    if not here:
+        return None
+    return BarrierLine(Place(*here[_depth(here, there) if there else -1]))
+
+
+def _depth(here: Frames, there: Frames) -> int:
+    """Return the number of the innermost function that contains both."""
+    shared = min(len(here), len(there))
+    return next((at for at in range(shared) if here[at] != there[at]), shared - 1)
 
 
 def _lines(barriers: Collection[Place], outer: Frames, file: str) -> list[int]:

@@ -18,6 +18,18 @@ class Actor:
 
 
 @dataclass(frozen=True)
+class CopyStep:
+    """What a copy in flight lacks before an access to its bytes."""
+
+    name: Literal["commit", "wait", "left", "barrier"]
+    """The end of its group, a wait, a wait that does not leave its group in flight, or a barrier behind the wait."""
+    wait: int = 0
+    """The site of the wait: for `left` and `barrier`."""
+    pending: int = 0
+    """The groups that the wait leaves in flight."""
+
+
+@dataclass(frozen=True)
 class Conflict:
     """Two instructions that race, at the first pair of warps that shows it."""
 
@@ -39,6 +51,9 @@ class Conflict:
     """The CTA whose shared memory it is; -1: global memory."""
     agent: Literal["", "bulk", "wgmma"] = ""
     """The kind of asynchronous operation that the earlier access belongs to."""
+
+    lacks: CopyStep | None = None
+    """R104: the step that is missing, if it is known."""
 
     @property
     def across(self) -> bool:

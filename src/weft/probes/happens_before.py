@@ -24,6 +24,7 @@ from .agent_codes import left_over, recoded, unfenced_maps
 from .barrier_place import barrier_behind
 from .clocks import Orders, order_of
 from .conflict import Actor, Conflict
+from .copy_steps import missing_step
 from .crowds import thinned as without_crowds
 from .crowds import unsettled
 from .events import What
@@ -110,6 +111,7 @@ def judge_cta(log: npt.NDArray[np.void], threads: int, semantics: Semantics, kno
         for each in kept
     ]
     kept = [replace(each, behind=barrier_behind(each, log, order, semantics)) for each in kept]
+    kept = [replace(each, lacks=missing_step(each, log, order)) for each in kept]
     return Judgement(kept, settled)
 
 

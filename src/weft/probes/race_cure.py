@@ -6,7 +6,7 @@ from weft.core.finding_codes import Severity
 from weft.core.records import Place
 
 from .barrier_line import BarrierLine, users_frames
-from .conflict import Conflict
+from .conflict import Conflict, CopyStep
 
 _CURES = {
     ("R104", "bulk"): "let the thread wait for the phase of the copy's mbarrier before the access",
@@ -32,6 +32,8 @@ def cure_of(conflict: Conflict, barrier: BarrierLine | None, accessed: Place | N
         return _CURES[conflict.code, conflict.agent], None
     if conflict.across and conflict.owner >= 0 and conflict.code in ("R101", "R102", "R103"):
         return "put cluster.sync() between the two, or let the later one wait for an mbarrier (acquire.cluster)", None
+    if conflict.lacks is not None and barrier is not None and PurePath(barrier.place.file).suffix != ".py":
+        return _of_copy(conflict.lacks, barrier, accessed)
     if conflict.code in ("R104", "R105", "R107", "R108", "R109", "S309", "S312", "S313", "S316") or barrier is None:
         return "", None
     where = _where(barrier, accessed)
@@ -41,6 +43,22 @@ def cure_of(conflict: Conflict, barrier: BarrierLine | None, accessed: Place | N
         else _in_cuda(conflict, barrier, where)
     )
     return text, barrier.place if where in text and not conflict.across else None
+
+
+def _of_copy(lacks: CopyStep, barrier: BarrierLine, accessed: Place | None) -> tuple[str, Place | None]:
+    line = _line(barrier, accessed)
+    if lacks.name == "commit":
+        return (
+            f"end the copy's group after {line} (cp.async.commit_group): a wait holds for ended groups",
+            barrier.place,
+        )
+    if lacks.name == "left":
+        groups = "the last group" if lacks.pending == 1 else f"the last {lacks.pending} groups"
+        text = f"the wait of {line} does not include {groups}, to which the copy belongs: let it leave out fewer"
+        return f"{text}, end the copy's group earlier, or access another stage", barrier.place
+    if lacks.name == "barrier":
+        return f"add a barrier after the wait of {line}, which holds for the waiting thread alone", barrier.place
+    return "", None
 
 
 def _in_cuda(conflict: Conflict, barrier: BarrierLine, where: str) -> str:
@@ -82,9 +100,11 @@ def _one_store(conflict: Conflict) -> bool:
 
 
 def _where(barrier: BarrierLine, accessed: Place | None) -> str:
-    frames = users_frames(accessed)
-    file = barrier.place.file
+    line = _line(barrier, accessed)
+    return f"between the read and the write of {line}" if barrier.inside else f"after {line}"
+
+
+def _line(barrier: BarrierLine, accessed: Place | None) -> str:
+    frames, file = users_frames(accessed), barrier.place.file
     name = "" if not frames or frames[-1][0] == file else f" of {PurePath(file).name}"
-    if barrier.inside:
-        return f"between the read and the write of line {barrier.place.line}{name}"
-    return f"after line {barrier.place.line}{name}"
+    return f"line {barrier.place.line}{name}"

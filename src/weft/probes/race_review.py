@@ -24,7 +24,7 @@ from weft.vm.launch import REPORT_CAPACITY
 from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
-from .barrier_line import barrier_line
+from .barrier_line import barrier_line, line_of_wait
 from .combine import Probes
 from .conflict import Conflict
 from .global_race import MOST_THREADS, copied_and_used, suspects
@@ -336,9 +336,12 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
     if conflict.replicas:
         same += " except for rounding: a tensor element that Triton keeps in several threads"
     in_warp = not conflict.across and conflict.earlier.warp == conflict.later.warp
-    after = barrier_line(
-        _place(behind), _place(later if behind is earlier else earlier), _barriers(scene, of_warps=in_warp)
-    )
+    if conflict.lacks is not None:
+        step = scene.source.instruction_at.get(conflict.lacks.wait, earlier)
+        after = line_of_wait(_place(step), _place(later))
+    else:
+        other = _place(later if behind is earlier else earlier)
+        after = barrier_line(_place(behind), other, _barriers(scene, of_warps=in_warp))
     two = conflict.earlier is not conflict.later  # not so for a copy that is left over
     cure, cure_place = cure_of(conflict, after, _place(later))
     return Finding(

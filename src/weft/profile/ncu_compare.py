@@ -7,6 +7,7 @@ from enum import StrEnum
 from math import prod
 
 from weft.core.chips import Chip, chips
+from weft.core.commas import split_at_commas
 from weft.model.occupancy import shared_per_block
 
 from .kernel_profile import KernelProfile, LaunchProfile
@@ -240,19 +241,8 @@ def kernel_name(text: str) -> Name:
         if depth == 0 and (sign.isspace() or plain.startswith("::", at)):
             start = at + (1 if sign.isspace() else 2)
     function, _, arguments = plain[start:end].strip().partition("<")
-    return Name(function.strip(), tuple(map(_argument, _split(arguments.rpartition(">")[0]))))
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas outside brackets."""
-    parts, depth = [""], 0
-    for sign in text:
-        depth += (sign in "<(") - (sign in ">)")
-        if sign == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return [part for part in parts if part.strip()]
+    parts = split_at_commas(arguments.rpartition(">")[0], "<(", ">)")
+    return Name(function.strip(), tuple(_argument(part) for part in parts if part.strip()))
 
 
 def _argument(text: str) -> str:

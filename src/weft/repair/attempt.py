@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-import time
+import resource
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from weft.judge.candidate import Candidate
 from weft.ptx.module import Function, Instruction, Module, Sym
 from weft.ptx.parse import parse
 from weft.tasks.task import Problem, Task
+from weft.vm.runtime.watch import Instrumentation
 
 from .corrected import Errors, errors_of, reference_of
 from .edits import Edit, edits_of
@@ -28,8 +29,28 @@ from .switched import CHOICE, switched
 
 MOST_STEPS = 1 << 20
 """Backward branches of a launch: an edit may make a loop infinite."""
-_LONGER, _LEAST_STEPS = 3, 1 << 12
-"""An edit may make a kernel this many times longer than it is, and a short one this long."""
+_LONGER, _LEAST_STEPS = 1, 1 << 12
+"""An edit may make a kernel take this many backward branches for each block that it enters, of which an iteration has
+several; a short kernel may take this many in all."""
+
+
+class _First(Instrumentation):
+    """Stops a launch at its first report: with a finding an edit repairs nothing."""
+
+    stops_at = 1
+
+
+_FIRST = _First()
+
+
+class NothingToRepair(WeftError):
+    """The kernel passes without an edit, as with a race that a plain run does not show."""
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of the compilers that it started, which other load does not change."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 @dataclass(frozen=True)
@@ -82,7 +103,7 @@ class Bench:
     plain: Mapping[str, Binary]
     """Entry → its optimised build, for the launches that no edit of a batch changes."""
     until: float = math.inf
-    """The time of the process at which no further edit is tested."""
+    """The CPU time (`cpu_seconds`) at which no further edit is tested."""
 
     @classmethod
     def of(cls, candidate: Candidate, task: Task, problem: Problem, until: float = math.inf) -> "Bench":
@@ -132,7 +153,8 @@ class Bench:
         return Judge(self.candidate, self.task, self.problem, self.kernel)
 
     def tried(self, edits: Sequence[Edit], among: Collection[Edit] | None = None) -> Iterator[tuple[Edit, Trial]]:
-        """Yield the edits that change a result, in order, with what they do. None if the problem passes without one.
+        """Yield the edits that change a result, in order, with what they do. Raises NothingToRepair if the problem
+        passes without one.
 
         With `among` only these are tested, also if the problem passes without an edit.
         """
@@ -175,7 +197,8 @@ def trials(
     judge: Judge,
     until: float,
 ) -> Iterator[Trial]:
-    """Yield what a call does with each edit that changes its results; nothing if it passes with 0, the kernel as it is.
+    """Yield what a call does with each edit that changes its results. Raises NothingToRepair if it passes with 0, the
+    kernel as it is.
 
     `before` are launches that no edit changes, which run once; `chosen` returns the others with one edit.
     """
@@ -190,7 +213,7 @@ def trials(
         errors: Errors | None = None
         most = MOST_STEPS
         for number in numbers:
-            if time.process_time() > until:
+            if cpu_seconds() > until:
                 return
             _restore(before, start)
             bound = chosen(number)
@@ -207,7 +230,7 @@ def trials(
             passed = judge.passes(bound.arrays)
             if number == 0:
                 if passed:
-                    return
+                    raise NothingToRepair("the kernel passes as it is")
                 unedited = results
                 continue
             part = judge.errors(bound.arrays).corrected(errors) if errors is not None and not passed else 0.0
@@ -245,7 +268,7 @@ def _restore(bound: BoundKernel, contents: Mapping[str, Array]) -> None:
 def _run(bound: BoundKernel, gpu: VirtualGPU, most: int) -> Run | None:
     """Return the run, or None if the launch fails."""
     try:
-        return bound.run(gpu, max_steps=most).run
+        return bound.run(gpu, max_steps=most, watch=_FIRST).run
     except WeftError:
         return None
 

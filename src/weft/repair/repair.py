@@ -4,7 +4,6 @@ Edits of the most suspected lines come first. An edit that makes the smallest fa
 workload that failed first, with its other sizes: an edit that only hides the symptom rarely does.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, zip_longest
@@ -15,7 +14,7 @@ from weft.core.records import Place
 from weft.judge.candidate import Candidate
 from weft.tasks.task import Problem, Task
 
-from .attempt import Bench
+from .attempt import Bench, cpu_seconds
 from .edits import Edit
 from .templates import Kind
 
@@ -40,6 +39,8 @@ _LATER: Mapping[Kind, int] = {
     Kind.GUARDED: 24,
 }
 """How many places in the order of suspected lines a kind of edit is put back."""
+_OF_FIRST = 6
+"""Edits of the most suspected line are put back by a smaller part of that."""
 _NEARBY = 12
 """Lines around an edit that repairs, in which simpler edits are tested too."""
 _PER_LINE = 3
@@ -76,35 +77,42 @@ def find_repairs(
     problems: Sequence[Problem],
     suspected: Sequence[int],
     progress: Progress,
-) -> Found:
-    """Return the edits that repair all problems, the likeliest mistake first; the first problem is the smallest.
+) -> Iterator[Found]:
+    """Yield what the edits do that were tested so far, batch by batch, until some repair all problems; the first
+    problem is the smallest.
 
     `suspected` are source lines, the most suspicious first. Nothing is found for a kernel that has no -G build (Triton,
     PTX) or whose problem passes in a plain run, as with a race.
     """
     source = candidate.kernel.source
     if source.is_triton or source.compiled:
-        return Found()
+        return
     partly: dict[Edit, float] = {}
     try:
-        bench = Bench.of(candidate, task, problems[0], time.process_time() + MOST_SECONDS)
+        bench = Bench.of(candidate, task, problems[0], cpu_seconds() + MOST_SECONDS)
         others = [Bench.of(candidate, task, problem) for problem in problems[1:]]
         edits = bench.edits()
         if not edits:
-            return Found()
+            return
         tested: set[Edit] = set()
         for number, batch in enumerate(islice(_batches(edits, suspected, bench.launches_of), MOST_BATCHES), 1):
-            if time.process_time() > bench.until:
-                break
+            if cpu_seconds() > bench.until:
+                return
             progress(f"trying {len(batch)} edits ({number} of at most {MOST_BATCHES})")
             tested.update(batch)
             if found := _repairing(bench, others, batch, partly):
                 nearby = [edit for edit in _simpler_nearby(edits, found) if edit not in tested]
-                return Found(tuple(_by_line([*found, *_repairing(bench, others, nearby, partly)], suspected)))
-    except WeftError:  # a -G build that does not compile or run repairs nothing
-        pass
-    made = [Repair(edit.place, edit.words, edit.kind, corrected=share) for edit, share in partly.items()]
-    return Found((), most_first(made, suspected))
+                found += _repairing(bench, others, nearby, partly)
+                yield Found(tuple(_by_line(found, suspected)), _partly(partly, suspected))
+                return
+            yield Found((), _partly(partly, suspected))
+    except WeftError:  # a -G build that does not compile or run repairs nothing, and one that passes needs no repair
+        return
+
+
+def _partly(found: Mapping[Edit, float], suspected: Sequence[int]) -> tuple[Repair, ...]:
+    made = [Repair(edit.place, edit.words, edit.kind, corrected=share) for edit, share in found.items()]
+    return most_first(made, suspected)
 
 
 def _batches(
@@ -118,12 +126,18 @@ def _batches(
     """
     places = {line: place_among(line, suspected) for line in {edit.place.line for edit in edits}}
     by_launches: dict[tuple[int, ...], list[Edit]] = {}
-    for edit in sorted(edits, key=lambda edit: places[edit.place.line] + _LATER.get(edit.kind, 0)):
+    for edit in sorted(edits, key=lambda edit: _turn(places[edit.place.line], edit.kind)):
         by_launches.setdefault(launches_of.get(edit.function, ()), []).append(edit)
     first, *others = by_launches.items()
     others.sort(key=lambda each: len(each[0]) * len(each[1]))
     for batch in taking_turns(_cut(first[1]), [_cut(group) for _, group in others]):
         yield sorted(batch, key=lambda edit: edit.order)
+
+
+def _turn(place: int, kind: Kind) -> float:
+    """Return the place of an edit among all; the most suspected line has few kinds of edits before the others."""
+    later = _LATER.get(kind, 0)
+    return place + (later if place else later / _OF_FIRST)
 
 
 def taking_turns(suspected: Iterable[Batch], others: Sequence[Iterable[Batch]]) -> Iterator[Batch]:

@@ -16,6 +16,9 @@ from .templates import Kind
 _NUMBER = re.compile(r"(?P<digits>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)(?P<suffix>[fFuUlL]*)")
 _NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+_EQUALITIES = {"==": "!=", "!=": "=="}
+_CLOSED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_SIGNS = {"+": "-", "-": "+", "/": "%", "%": "/"}
 _EXTREMES = {"fmaxf": "fminf", "fminf": "fmaxf", "max": "min", "min": "max", "__hmax": "__hmin", "__hmin": "__hmax"}
 _SHUFFLES = {
     "__shfl_down_sync": "__shfl_xor_sync", "__shfl_up_sync": "__shfl_xor_sync", "__shfl_xor_sync": "__shfl_down_sync",
@@ -108,6 +111,34 @@ def rewrites(text: str, path: str, number: int, kind: Kind, words: str) -> list[
     return [each for each in dict.fromkeys(_BY_KIND[kind](line, words)) if each != text]
 
 
+def line_edits(text: str, path: str, number: int) -> list[tuple[str, str]]:
+    """Return small edits of one line, as words and the text of the file: a float that is not cut to an integer, another
+    comparison, integer or sign.
+
+    They need no evidence of the -G build, which computes conditions of constants and sums of zero when it compiles.
+    Raises Unsupported for a file whose tokens cannot be read.
+    """
+    line = SourceLine(read_tokens(text, path), number)
+    angles = {*line.source.angles, *line.source.angles.values()}
+    found = [
+        ("int → float", line.put(index, index, "float"))
+        for index, token in line.tokens("word")
+        if token.text == "int" and line.at(index + 1) == "("
+    ]
+    for table in (_EQUALITIES, _CLOSED, _SIGNS):
+        for index, token in line.tokens("punct"):
+            binary = line.at(index - 1) not in ("", "(", ",", "=", "return") and index not in angles
+            if token.text in table and binary:
+                other = table[token.text]
+                found.append((f"{token.text} → {other}", line.put(index, index, other)))
+        if table is _EQUALITIES:
+            for index, token in line.tokens("number"):
+                if token.text.isdigit():
+                    for other in (str(int(token.text) + 1), str(int(token.text) - 1)):
+                        found += [(f"{token.text} → {other}", line.put(index, index, other))] * (other != "-1")
+    return found
+
+
 def _constants(line: SourceLine, words: str) -> Rewrites:
     was, becomes = words.split(" → ")
     for index, token in line.tokens("number"):
@@ -177,6 +208,9 @@ def _values(line: SourceLine, words: str) -> Rewrites:
             for name in [factor] if factor else _names_near(line):
                 value = line.spelled(first, last) if _is_call(line, first, last) else f"({line.spelled(first, last)})"
                 yield line.put(first, last, f"{value} {sign} {name}")
+                if last > first and _is_call(line, first, last):  # half(x) → half((x) * y)
+                    argument = line.spelled(first + 2, last - 1)
+                    yield line.put(first + 2, last - 1, f"({argument}) {sign} {name}")
 
 
 def _exchanges(line: SourceLine, words: str) -> Rewrites:
@@ -192,7 +226,7 @@ def _exchanges(line: SourceLine, words: str) -> Rewrites:
 
 def _operands(line: SourceLine, words: str) -> Rewrites:
     del words
-    for name in _names_near(line):
+    for name in dict.fromkeys([*_parameters(line), *_names_near(line)]):
         for index in line.names():
             if line.at(index + 1) != "=" and line.at(index) != name:
                 yield line.put(index, index, name)
@@ -269,7 +303,7 @@ def _is_call(line: SourceLine, first: int, last: int) -> bool:
 
 def _names_near(line: SourceLine) -> list[str]:
     """Return the kernel's parameters of floating point, then variables assigned before the line, the nearest first."""
-    found = dict.fromkeys(_parameters(line))
+    found = dict.fromkeys(_parameters(line, "float"))
     for index in range(len(line.source.tokens) - 1, -1, -1):
         token = line.source.tokens[index]
         near = line.number - _NEARBY <= token.line < line.number
@@ -279,13 +313,17 @@ def _names_near(line: SourceLine) -> list[str]:
     return list(found)[:_MOST_NAMES]
 
 
-def _parameters(line: SourceLine) -> Iterator[str]:
-    """Yield the names in `float scale,` and `float scale)` after the last `__global__` before the line."""
+def _parameters(line: SourceLine, kind: str = "") -> Iterator[str]:
+    """Yield the names in `const float* q,` and `float scale)` after the last `__global__` before the line; only those
+    that follow the name of a type if `kind` is one.
+    """
     before = [index for index, token in enumerate(line.source.tokens) if token.line < line.number]
     kernel = max((index for index in before if line.at(index) == "__global__"), default=0)
-    for index in before:
-        if index > kernel and line.at(index) == "float" and line.at(index + 2) in (",", ")"):
-            yield line.at(index + 1)
+    body = next((index for index in before if index > kernel and line.at(index) == "{"), len(before))
+    for index in range(kernel + 1, body):
+        is_name = line.source.tokens[index].kind == "word" and line.at(index + 1) in (",", ")")
+        if is_name and (line.at(index - 1) == kind or not kind):
+            yield line.at(index)
 
 
 def _comparisons(line: SourceLine) -> list[str]:

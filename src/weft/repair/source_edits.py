@@ -8,7 +8,11 @@ there, and a `constexpr` is folded into the instructions of every line that uses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 
+from weft.core.errors import Unsupported
+
+from .rewrite import line_edits
 from .templates import Kind
 
 _COMMENT = re.compile(r"//.*")
@@ -21,6 +25,13 @@ _NAMED = re.compile(
 )
 _DECLARATION = re.compile(r"\s*(?:static\s+)?(?:const\w*|int|float|unsigned|size_t|auto|bool|half|double)\b")
 _INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+_OTHER_SIGN = {"/": "%", "%": "/", "+": "-", "-": "+"}
+_SIGN = re.compile(r"(?<=[\w)\]] )[-+/%](?= [\w(])")
+"""A binary operator, with a space on both sides."""
+_LONGEST = 5
+"""Lines that a statement may have."""
+_ENDS = re.compile(r"[;{}]\s*(?://.*)?$|\)\s*(?:#.*)?$")
+"""A line that ends a statement; in Python a call."""
 _BARRIERS = ("__syncthreads", "__syncwarp", "asm", "commit", "wait", "arrive")
 """Words of statements whose order racecheck judges."""
 
@@ -57,6 +68,32 @@ def source_edits(text: str) -> Iterator[SourceEdit]:
                 new = lines[at][: number.start()] + str(value) + lines[at][number.end() :]
                 changed = [*lines[:at], new, *lines[at + 1 :]]
                 yield SourceEdit(at + 1, f"{number[0]} → {value}", Kind.NAMED, "".join(changed), (at + 1, *users))
+        for sign in _SIGN.finditer(line, named.end()) if users else ():
+            new = lines[at][: sign.start()] + _OTHER_SIGN[sign[0]] + lines[at][sign.end() :]
+            words = f"{sign[0]} → {_OTHER_SIGN[sign[0]]}"
+            yield SourceEdit(at + 1, words, Kind.NAMED, "".join([*lines[:at], new, *lines[at + 1 :]]), (at + 1, *users))
+
+
+def edits_of_lines(text: str, path: str, numbers: Sequence[int]) -> Iterator[SourceEdit]:
+    """Yield small edits of these lines, in their order."""
+    for number in dict.fromkeys(numbers):
+        try:
+            found = line_edits(text, path, number)
+        except Unsupported:  # no C++ that can be read: nothing is tested
+            return
+        yield from (SourceEdit(number, words, Kind.NAMED, changed, (number,)) for words, changed in found)
+
+
+def barrier_edits(text: str, number: int, barriers: Sequence[str]) -> Iterator[SourceEdit]:
+    """Yield texts with one of the barriers behind the statement at a line."""
+    lines = text.splitlines(keepends=True)
+    ends = (at for at in range(number, min(number + _LONGEST, len(lines) + 1)) if _ENDS.search(lines[at - 1]))
+    end = next(ends, number)
+    first = lines[number - 1]
+    space = first[: len(first) - len(first.lstrip())]
+    for barrier in barriers:
+        changed = "".join([*lines[:end], f"{space}{barrier}\n", *lines[end:]])
+        yield SourceEdit(number, f"add {barrier} after line {end}", Kind.BARRIER, changed, (number,))
 
 
 def _may_change_places(first: str, second: str) -> bool:
@@ -76,9 +113,11 @@ def _uses(reader: str, writer: str) -> bool:
 
 
 def by_suspicion(edits: Iterator[SourceEdit], suspected: Sequence[int]) -> list[SourceEdit]:
-    """Return exchanged statements, which are few, then constants of suspected lines; the most suspicious first."""
+    """Return exchanged statements and constants of suspected lines in turn, the most suspicious first."""
     places = {line: place for place, line in reversed(list(enumerate(suspected)))}
     last = len(suspected)
-    found = [(edit.kind, min(places.get(at, last) for at in edit.used_at), edit) for edit in edits]
-    kept = [each for each in found if each[0] is Kind.ORDER or each[1] < last]
-    return [edit for _, _, edit in sorted(kept, key=lambda each: each[:2])]
+    found = [(min(places.get(at, last) for at in edit.used_at), edit) for edit in edits]
+    found.sort(key=lambda each: each[0])
+    order = [edit for _, edit in found if edit.kind is Kind.ORDER]
+    named = [edit for place, edit in found if edit.kind is Kind.NAMED and place < last]
+    return [edit for edit in chain.from_iterable(zip_longest(order, named)) if edit is not None]

@@ -1,7 +1,6 @@
-"""Compiles texts of a source one by one, and returns those with which the failing workloads pass."""
+"""Texts of a source that are compiled one by one, and judged on the failing workloads."""
 
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,14 +12,12 @@ from weft.judge.candidate import Candidate
 from weft.judge.judge import check
 from weft.tasks.task import Task, Workload
 
-from .repair import Progress, Repair
-from .source_edits import by_suspicion, source_edits
+from .repair import Repair
+from .source_edits import SourceEdit, barrier_edits, by_suspicion, edits_of_lines, source_edits
 
-MOST_SECONDS = 20.0
-"""CPU time after which no further text is tested."""
+LIKELY, MOST_LINES = 10, 20
+"""Lines whose small edits are tested before, and after, exchanged statements and constants with a name."""
 MOST_TEXTS = 40
-FAST: tuple[str, ...] = ()
-"""Optional checkers while texts are tested: the choice is judged with all of them afterwards."""
 
 
 @dataclass(frozen=True)
@@ -44,30 +41,46 @@ def copy_of(candidate: Candidate) -> Iterator[Copy]:
         yield Copy(candidate, Path(folder, candidate.path.name))
 
 
-def passes(candidate: Candidate, task: Task, workloads: Sequence[Workload]) -> bool:
-    """Return whether it passes these workloads, the smallest first; not if it does not compile."""
+def passes(candidate: Candidate, task: Task, workloads: Sequence[Workload], tools: Sequence[str] = ()) -> bool:
+    """Return whether it passes these workloads with these optional checkers, the smallest first; not if it does not
+    compile.
+    """
     try:
-        return all(check(candidate, task, workload, tools=FAST).passed for workload in workloads)
+        return all(check(candidate, task, workload, tools=tuple(tools)).passed for workload in workloads)
     except WeftError:
         return False
 
 
-def find_in_source(
-    candidate: Candidate, task: Task, workloads: Sequence[Workload], suspected: Sequence[int], progress: Progress
-) -> tuple[Repair, ...]:
-    """Return the first edit of the source that makes all workloads pass; empty if there is none, or if they pass as
-    it is. Only statements and constants of suspected lines are tested.
+def likely_edits(candidate: Candidate, likely: Sequence[int]) -> Iterator[Repair]:
+    """Yield texts of a CUDA file with small edits of the likely lines."""
+    if _is_cuda(candidate):
+        text, path = candidate.path.read_text(), str(candidate.path)
+        lines = [line for line in dict.fromkeys(likely) if line > 0][:LIKELY]
+        yield from _repairs(path, edits_of_lines(text, path, lines))
+
+
+def further_edits(candidate: Candidate, suspected: Sequence[int]) -> Iterator[Repair]:
+    """Yield texts of a CUDA file with exchanged statements and constants of suspected lines, then with small edits of
+    these.
     """
-    original, until = candidate.path.read_text(), time.process_time() + MOST_SECONDS
-    edits = by_suspicion(source_edits(original), suspected)[:MOST_TEXTS]
-    source = candidate.kernel.source
-    if source.is_triton or source.compiled or not edits or passes(candidate, task, workloads[:1]):
-        return ()
-    progress(f"trying {len(edits)} edits of the source")
-    with copy_of(candidate) as copy:
-        for edit in edits:
-            if time.process_time() > until:
-                break
-            if passes(copy.with_text(edit.text), task, workloads):
-                return (Repair(Place(str(candidate.path), edit.line), edit.words, edit.kind, edit.text),)
-    return ()
+    if _is_cuda(candidate):
+        text, path = candidate.path.read_text(), str(candidate.path)
+        yield from _repairs(path, iter(by_suspicion(source_edits(text), suspected)[:MOST_TEXTS]))
+        yield from _repairs(path, edits_of_lines(text, path, suspected[:MOST_LINES]))
+
+
+def _is_cuda(candidate: Candidate) -> bool:
+    return not candidate.kernel.source.is_triton and not candidate.kernel.source.compiled
+
+
+def added_barriers(candidate: Candidate, after: int, *, of_warp: bool) -> Iterator[Repair]:
+    """Yield texts with a barrier behind a line."""
+    source, text = candidate.kernel.source, candidate.path.read_text()
+    if source.compiled or after > text.count("\n"):
+        return
+    barriers = ["tl.debug_barrier()"] if source.is_triton else ["__syncwarp();"] * of_warp + ["__syncthreads();"]
+    yield from _repairs(str(candidate.path), barrier_edits(text, after, barriers))
+
+
+def _repairs(path: str, edits: Iterator[SourceEdit]) -> Iterator[Repair]:
+    return (Repair(Place(path, edit.line), edit.words, edit.kind, edit.text) for edit in edits)

@@ -39,7 +39,9 @@ class Kind(IntEnum):
     ORDER = 8
     """Two statements in the other order, in the source."""
     NAMED = 9
-    """A constant with a name, in the source."""
+    """A constant with a name, or what the compiler computes of constants, in the source."""
+    BARRIER = 10
+    """A barrier that is added, in the source."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeGuard
 
 from .templates import Kind
@@ -75,6 +76,7 @@ class TritonText:
         """`arguments` are those of the launch lines: kernel → a type for each, `*` before that of a pointer."""
         self.text, self.tree = text, ast.parse(text)
         self.lines = text.splitlines(keepends=True)
+        self.starts = list(accumulate(map(len, self.lines), initial=0))
         self.jitted = {each.name: each for each in self.tree.body if _is_jitted(each)}
         self.arguments = arguments
 
@@ -110,19 +112,22 @@ class TritonText:
 
     def put(self, node: ast.expr | ast.stmt, new: str) -> str:
         """Return the file with `new` in place of a node."""
-        first, last = self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
-        before, behind = self.text[:first], self.text[last:]
+        part = self._part(node)
+        before, behind = self.text[: part.start], self.text[part.stop :]
         if new.isidentifier() and _OPEN.search(before) and behind.startswith(")"):  # brackets around one name
             return before[:-1] + new + behind[1:]
         return before + new + behind
 
-    def spelled(self, node: ast.AST) -> str:
-        return ast.get_source_segment(self.text, node) or ast.unparse(node)
+    def spelled(self, node: ast.expr) -> str:
+        return self.text[self._part(node)]
 
-    def _offset(self, line: int | None, column: int | None) -> int:
-        assert line is not None and column is not None
-        before = self.lines[line - 1].encode()[:column].decode()
-        return sum(map(len, self.lines[: line - 1])) + len(before)
+    def _part(self, node: ast.expr | ast.stmt) -> slice:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return slice(self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset))
+
+    def _offset(self, line: int, column: int) -> int:
+        """Return the place of a column, which counts bytes of UTF-8, in the text."""
+        return self.starts[line - 1] + len(self.lines[line - 1].encode()[:column].decode())
 
 
 class _Edits:
@@ -218,7 +223,7 @@ class _Edits:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Attribute(value=x, attr="to")) as cut, attr="to")):
                 if cut.args and spelled(cut.args[0]).rpartition(".")[2] in _INTEGERS:
-                    self._add(cut, Kind.OPERATION, "without cutting to an integer", (spelled(x), "{x}"))
+                    self._add(cut, Kind.OPERATION, "without cutting to an integer", (spelled(x), "{0}"))
 
     def _assignment(self, statement: ast.stmt) -> None:
         """Add an assignment in place of a sum, and a sum in place of an assignment inside a loop."""
@@ -305,6 +310,9 @@ class _Switch:
             case ast.BinOp(left=left, right=right):
                 node.left, node.right = self._kept(left), self._kept(right)
                 return [ast.unparse(node.left), ast.unparse(node.right)]
+            case ast.Call(func=ast.Attribute(value=value, attr="to") as method):
+                method.value = self._kept(value)
+                return [ast.unparse(method.value)]
             case ast.Call():
                 node.args = [self._kept(each) for each in node.args]
                 return [ast.unparse(each) for each in node.args]
@@ -451,7 +459,7 @@ def _pointers(function: ast.FunctionDef, types: Sequence[str]) -> set[str]:
     return found - {""}
 
 
-def _bracketed(node: ast.expr, spelled: Callable[[ast.AST], str]) -> str:
+def _bracketed(node: ast.expr, spelled: Callable[[ast.expr], str]) -> str:
     return f"({spelled(node)})" if isinstance(node, ast.BinOp | ast.Compare) else spelled(node)
 
 

@@ -1,6 +1,5 @@
 """Finds the line of a mistake in a Triton file by repairing it; see `triton_edits.py`."""
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
 from weft.tasks.task import Problem, Task
 
-from .attempt import Judge, Trial, launch_with, trials
+from .attempt import Judge, NothingToRepair, Trial, cpu_seconds, launch_with, trials
 from .repair import LEAST_CORRECTED, Found, Progress, Repair, likeliest_first, most_first, place_among, taking_turns
 from .source_trials import Copy, copy_of
 from .templates import Kind
@@ -25,33 +24,39 @@ BATCH = 80
 SMALL = 10
 MOST_BATCHES = 6
 MOST_SECONDS = 35.0
-"""CPU time of this process after which no further edit is tested; Triton's compiler is another one."""
+"""CPU time after which no further edit is tested."""
 FEWEST = 5
 """So many edits are given up if they do not compile together."""
 
 
 def find_triton_repairs(
     candidate: Candidate, task: Task, problems: Sequence[Problem], suspected: Sequence[int], progress: Progress
-) -> Found:
-    """Return the edits that repair all problems, the likeliest mistake first; the first problem is the smallest."""
+) -> Iterator[Found]:
+    """Yield what the edits do that were tested so far, batch by batch, until some repair all problems; the first
+    problem is the smallest.
+    """
     partly: dict[TritonEdit, float] = {}
 
     def repair_of(each: TritonEdit, share: float = 1.0) -> Repair:
         return Repair(Place(str(candidate.path), each.line), each.words, each.kind, each.text, share)
 
-    until = time.process_time() + MOST_SECONDS
+    until = cpu_seconds() + MOST_SECONDS
     kernel = candidate.load(problems[0])
     text = TritonText(candidate.path.read_text(), _types(kernel))
     with copy_of(candidate) as copy:
         benches = [_Bench(candidate, task, problem, text, copy, until) for problem in problems]
         for number, batch in enumerate(_batches(text, suspected), 1):
-            if time.process_time() > until or number > MOST_BATCHES:
-                break
+            if cpu_seconds() > until or number > MOST_BATCHES:
+                return
             progress(f"trying {len(batch)} edits ({number} of at most {MOST_BATCHES})")
-            found = _repairing(benches, batch, partly)
+            try:
+                found = _repairing(benches, batch, partly)
+            except NothingToRepair:
+                return
+            most = most_first([repair_of(each, share) for each, share in partly.items()], suspected)
+            yield Found(tuple(likeliest_first([repair_of(each) for each in found], suspected)), most)
             if found:
-                return Found(tuple(likeliest_first([repair_of(each) for each in found], suspected)))
-    return Found((), most_first([repair_of(each, share) for each, share in partly.items()], suspected))
+                return
 
 
 def _repairing(
@@ -70,8 +75,10 @@ def _repairing(
             if not found:
                 break
         return found
+    except NothingToRepair:
+        raise
     except WeftError:
-        if len(batch) <= FEWEST or time.process_time() > benches[0].until:
+        if len(batch) <= FEWEST or cpu_seconds() > benches[0].until:
             return []
         half = len(batch) // 2
         return [*_repairing(benches, batch[:half], partly), *_repairing(benches, batch[half:], partly)]

@@ -95,4 +95,5 @@ def _notes(diagnosis: Diagnosis) -> list[Named]:
         notes.append(Named("not observed", unseen))
     if diagnosis.case.not_parsed:
         notes.append(Named("not traced", f"the lines that this one is computed from: {diagnosis.case.not_parsed}"))
+    notes += [Named("compiler", str(said)) for said in diagnosis.case.compiler_says]
     return notes

@@ -68,7 +68,7 @@ class Yardstick:
 def _yardstick(task: Task, problem: Problem, declared: Declared, out: Array) -> Yardstick:
     """Return the yardstick of the tight gate: the kernel's algorithm, per element; for other tasks their reference."""
     first = task.outputs[0].name
-    attention = isinstance(problem, AttentionProblem) and problem.has_stages and first == "o"
+    attention = isinstance(problem, AttentionProblem) and problem.has_stages and problem.is_dense and first == "o"
     if not attention or out.shape != problem.workload.shape.q:
         return Yardstick(task.reference(problem)[first], None, "compared with the reference in float64")
     assert isinstance(problem, AttentionProblem)

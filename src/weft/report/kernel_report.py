@@ -173,6 +173,10 @@ def _facts(asked: ReportOptions, verdicts: Sequence[Verdict], worst: Verdict, ma
     facts.append(Named("findings", ", ".join(codes) or "none"))
     for name in dict.fromkeys(name for verdict in verdicts for name in verdict.not_judged):
         facts.append(Named("not judged", f"{name}: the kernel has no such output"))
+    for name in dict.fromkeys(name for verdict in verdicts for name in verdict.order_dependent):
+        facts.append(
+            Named("depends on the order of CTAs and warps", f"{name}, as declared; the gates pass in each order")
+        )
     path = asked.candidate.path
     opened = [verdict.message.replace(str(path), path.name) for verdict in verdicts if verdict.aside]
     facts += [Named("not judged", message) for message in opened]

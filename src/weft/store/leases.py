@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from .backend import JsonText, to_json
 from .errors import Fenced, StoreError
 from .records import EvaluationRow, Happened, Json, Lease, Result, State
-from .schema import evaluations
+from .schema import evaluations, verdicts
 from .verdicts import Verdicts, cache_results
 
 LEASE_SECONDS = 60.0
@@ -142,6 +142,7 @@ class Leases(Verdicts):
             rows = _locked(connection, [each.lease.evaluation_id for each in results])
             found: list[EvaluationRow | Fenced] = []
             written: list[dict[str, Any]] = []
+            made: list[dict[str, Any]] = []
             for each, text in zip(results, texts, strict=True):
                 lease, row, result = each.lease, rows[each.lease.evaluation_id], json.loads(text)
                 if _is_held(row, lease):
@@ -153,14 +154,17 @@ class Leases(Verdicts):
                     }
                     rows[row.id] = row = replace(row, state=State.DONE, result=result, **done)
                     written.append({"id": row.id, "state": row.state.value, "result": text, **done})
+                    made.append({"id": row.id, "key": row.key, "status": each.status, "result": text})
                 elif not _is_written(row, each, result):
                     found.append(_fenced(lease))
                     self._log(connection, now, Happened.FENCED, lease.owner, lease=lease)
                     continue
                 found.append(row)
+            verdicts_now = cache_results(connection, now, made)
+            for values in written:
+                values["result"] = None if values["id"] in verdicts_now else values["result"]
             _write_all(connection, written)
             ids = [values["id"] for values in written]
-            cache_results(connection, now, ids)
             self._log_rows(connection, now, Happened.FINISHED, ids, note=evaluations.c.status)
             return tuple(found)
 
@@ -238,10 +242,19 @@ class Leases(Verdicts):
 
 def row_of(connection: sa.Connection, evaluation_id: int) -> EvaluationRow:
     """Return an evaluation. Raises StoreError."""
-    row = connection.execute(sa.select(evaluations).where(evaluations.c.id == evaluation_id)).one_or_none()
+    row = connection.execute(all_evaluations().where(evaluations.c.id == evaluation_id)).one_or_none()
     if row is None:
         raise StoreError(f"there is no evaluation {evaluation_id}")
     return to_evaluation(row)
+
+
+def all_evaluations() -> sa.Select[Any]:
+    """Return the query of complete evaluations. A result that became the verdict of its key is stored there alone."""
+    c = evaluations.c
+    is_verdict = (c.state == State.DONE.value) & c.result.is_(sa.null())
+    result = sa.case((is_verdict, verdicts.c.result), else_=c.result).label("result")
+    columns = [column for column in c if column is not c.result]
+    return sa.select(*columns, result).select_from(evaluations.outerjoin(verdicts, verdicts.c.key == c.key))
 
 
 def to_evaluation(row: sa.Row[Any]) -> EvaluationRow:
@@ -290,7 +303,8 @@ def _take(
 
 def _locked(connection: sa.Connection, ids: Collection[int]) -> dict[int, EvaluationRow]:
     """Return the evaluations by number, locked in the order of their numbers, so that no two callers deadlock."""
-    query = sa.select(evaluations).where(evaluations.c.id.in_(ids)).order_by(evaluations.c.id).with_for_update()
+    query = all_evaluations().where(evaluations.c.id.in_(ids)).order_by(evaluations.c.id)
+    query = query.with_for_update(of=evaluations)
     rows = {row.id: to_evaluation(row) for row in connection.execute(query)}
     missing = set(ids) - set(rows)
     if missing:

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from .database import insert_new
-from .leases import Leases, row_of, to_evaluation
+from .leases import Leases, all_evaluations, row_of, to_evaluation
 from .records import SUPERSEDED, EvaluationRow, Json, State
 from .schema import evaluations
 from .verdicts import verdict_of
@@ -62,7 +62,6 @@ class Queue(Leases):
             state = {
                 "state": State.DONE.value,
                 "status": known.status,
-                "result": dict(known.result),
                 "cached": True,
                 "finished_at": now,
             }
@@ -86,7 +85,7 @@ class Queue(Leases):
         which = evaluations.c.run_id == run_id
         if state is not None:
             which &= evaluations.c.state == state.value
-        query = sa.select(evaluations).where(which).order_by(evaluations.c.id)
+        query = all_evaluations().where(which).order_by(evaluations.c.id)
         return self._read(lambda connection: tuple(to_evaluation(row) for row in connection.execute(query)))
 
 
@@ -95,5 +94,5 @@ def _same(asked: Mapping[str, Any]) -> sa.ColumnElement[bool]:
 
 
 def _asked(connection: sa.Connection, asked: Mapping[str, Any]) -> EvaluationRow | None:
-    row = connection.execute(sa.select(evaluations).where(_same(asked))).one_or_none()
+    row = connection.execute(all_evaluations().where(_same(asked))).one_or_none()
     return to_evaluation(row) if row is not None else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -11,7 +12,7 @@ from .database import insert_new, new_rows
 from .errors import NotCacheable
 from .events import Events
 from .records import Json, VerdictRow
-from .schema import evaluations, verdicts
+from .schema import verdicts
 
 
 class Verdicts(Events):
@@ -36,17 +37,19 @@ class Verdicts(Events):
         return self._write(step)
 
 
-def cache_results(connection: sa.Connection, now: datetime, ids: Sequence[int]) -> None:
-    """Store the results of these evaluations as verdicts, if their statuses are cacheable; the first of a key stays.
+def cache_results(connection: sa.Connection, now: datetime, results: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Store results (id, key, status, result) of evaluations as verdicts, if their statuses are cacheable; the first of
+    a key stays. Return the evaluations whose results became verdicts: they need no copy.
 
-    The database copies them, so that a result is sent once. In the order of the keys: two transactions that store the
-    same keys in different orders would wait for each other.
+    In the order of the keys: two transactions that store the same keys in different orders would wait for each other.
     """
-    c = evaluations.c
-    rows = sa.select(c.key, c.status, c.result, sa.literal(now, verdicts.c.created_at.type))
-    rows = rows.where(c.id.in_(ids), c.status.in_(sorted(CACHEABLE))).order_by(c.key, c.id)
-    if ids:
-        connection.execute(new_rows(connection, verdicts).from_select(["key", "status", "result", "created_at"], rows))
+    first = {row["key"]: row for row in sorted(results, key=lambda row: -row["id"]) if row["status"] in CACHEABLE}
+    if not first:
+        return set()
+    columns = ("key", "status", "result")
+    rows = [{name: first[key][name] for name in columns} | {"created_at": now} for key in sorted(first)]
+    stored = connection.execute(new_rows(connection, verdicts).returning(verdicts.c.key), rows).scalars()
+    return {first[key]["id"] for key in stored}
 
 
 def verdict_of(connection: sa.Connection, key: str) -> VerdictRow | None:

@@ -64,7 +64,8 @@ class Remote:
             }
         )
         with _sense():
-            self.declared = Declared(request.rung, _texts(reply.fields["macros"]))
+            stated = _names(reply.fields["nondeterministic"])
+            self.declared = Declared(request.rung, _texts(reply.fields["macros"]), stated)
             said = reply.fields["supports"]
             only_d = said["only_d"]
             self.supports = Supports(

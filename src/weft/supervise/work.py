@@ -92,6 +92,7 @@ class Work:
         return Frame(
             {
                 "macros": self.candidate.declared.macros,
+                "nondeterministic": self.candidate.declared.nondeterministic,
                 "supports": {
                     "dtypes": supports.dtypes,
                     "masks": supports.masks,

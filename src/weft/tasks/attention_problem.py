@@ -14,7 +14,7 @@ from weft.attention.emulate import Algorithm, Emulated, emulate
 from weft.attention.error_report import ErrorReport, compare
 from weft.attention.errors import ContractError
 from weft.attention.gates import GateResult, flash_gate, lse_gate, quantised_gate, tight_gate
-from weft.attention.layouts import pack, packed_shape, unpack
+from weft.attention.layouts import element_numbers, pack, packed_shape, unpack
 from weft.attention.logits import Logits
 from weft.attention.quantisation_noise import DRAWS, MANY_DRAWS, noise_size
 from weft.attention.quantise import QUANTISERS, Quantiser
@@ -62,8 +62,18 @@ class AttentionProblem(Problem):
 
     @property
     def has_stages(self) -> bool:
-        """Whether kernels have the stages that `emulated` computes, and their own layout is the dense one."""
+        """Whether kernels have the stages that `emulated` computes."""
+        return True
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether scores are logits, and the arrays dense: attention with codes or windows."""
         return replace(self.contract, left=None, right=None) in (DENSE, CODED)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the kernel's arrays are the dense ones."""
+        return self.contract.layout == "dense"
 
     @property
     def quantiser(self) -> Quantiser:
@@ -148,6 +158,11 @@ class AttentionProblem(Problem):
     def packed(self, outputs: Outputs) -> dict[str, Array]:
         """Return dense outputs in the kernel's layout."""
         return pack(self.contract, self.workload.shape, outputs)
+
+    @cached_property
+    def element_numbers(self) -> Mapping[str, Array]:
+        """Which element of the dense array each element of the kernel's q, k, v, o and lse is, by their names there."""
+        return element_numbers(self.contract, self.workload.shape, self.arrays)
 
     def unpacked(self, outputs: Outputs) -> dict[str, Array]:
         """Return a kernel's outputs as dense arrays."""

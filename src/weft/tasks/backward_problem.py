@@ -18,9 +18,9 @@ from .attention_problem import AttentionProblem
 from .task import Declared, Judgement, Output, Outputs, Problem, Workload
 
 GRADIENTS = (
-    Output("dq", lambda shape: shape.q),
-    Output("dk", lambda shape: shape.kv),
-    Output("dv", lambda shape: shape.kv),
+    Output("dq", lambda shape: shape.q, any_order=True),
+    Output("dk", lambda shape: shape.kv, any_order=True),
+    Output("dv", lambda shape: shape.kv, any_order=True),
 )
 LARGE = 256.0
 """Where V is larger, dO is divided by it."""

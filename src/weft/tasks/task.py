@@ -66,6 +66,10 @@ class Output:
     """None: the workload's type."""
     optional: bool = False
     """Whether a kernel may lack it; then it is not judged, and the verdict reports that."""
+    any_order: bool = False
+    """Whether a kernel may declare that its last bits depend on the order of CTAs and warps (`nondeterministic` lines):
+    then the gates decide in every order, and equal bits are not required.
+    """
 
     def numpy_dtype(self, workload: Workload) -> np.dtype[np.generic]:
         """Return its type in a workload."""
@@ -74,10 +78,12 @@ class Output:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a kernel declares about its arithmetic: its rung, if it is one, and its macros."""
+    """What a kernel declares about its arithmetic: its rung, if it is one, its macros, and its order."""
 
     rung: str | None = None
     macros: Mapping[str, str] = field(default_factory=dict)
+    nondeterministic: tuple[str, ...] = ()
+    """Outputs whose last bits depend on the order of CTAs and warps."""
 
 
 @dataclass(frozen=True)

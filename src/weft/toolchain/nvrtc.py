@@ -42,7 +42,9 @@ def version() -> str:
 
 
 def compile_program(source: str, *, name: str, options: Sequence[str], expressions: Sequence[str] = ()) -> Compilation:
-    """Compile one translation unit. A refusal by the compiler is a value; any other failure raises."""
+    """Compile one translation unit. A refusal by the compiler is a value; any other failure raises: ToolMissing where a
+    part of NVRTC is not installed, otherwise CompileError.
+    """
     nvrtc = _library()
 
     def checked(outcome: tuple[Any, ...], doing: str) -> Any:
@@ -62,6 +64,8 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, "return the log")
         text = log.rstrip(b"\0 \n").decode(errors="replace")
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_BUILTIN_OPERATION_FAILURE:  # its second library, not the source
+            raise ToolMissing(f"{text or status.name}: pip install --force-reinstall nvidia-cuda-nvrtc")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             return Compilation(ok=False, log=text or status.name)
         lowered = {

@@ -44,6 +44,8 @@ WORKER_BUDGET = Field(56, "ptr")
 WORKER_REPORTS = Field(64, "ptr")
 WORKER_REPORT_COUNT = Field(72, "i32")
 WORKER_REPORT_CAPACITY = Field(76, "i32")
+WORKER_STOPS_AT = Field(80, "i32")
+"""The report at which the launch is stopped; 0: none."""
 WORKER_CALL_HOST = Field(88, "ptr")
 """Host function for printf, assert and regions: (worker, warp, call number, lane mask); -1: a new CTA."""
 WORKER_WARP_ORDER = Field(96, "ptr")

@@ -123,6 +123,7 @@ class _Run:
             _bulk(schedule),
             pool_registers(launch, self.plan.bounds_registers),
             self.cluster,
+            self.watch.stops_at,
         )
         self.records = take_records(self.program, shape, self.watch, self.memory)
         placed = [self.globals_at[variable.name] for variable in self.plan.globals]

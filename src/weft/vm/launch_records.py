@@ -67,6 +67,8 @@ class Shape:
     """Of each thread when a CTA starts; 0: `setmaxnreg` has no effect."""
     cluster: Dim3 = (1, 1, 1)
     """CTAs of a cluster in x, y and z; `places` has entire clusters."""
+    stops_at: int = 0
+    """The number of reports at which the launch is stopped; 0: none."""
 
     @property
     def warps(self) -> int:
@@ -256,6 +258,7 @@ class Records:
                 c.WORKER_RESERVED_BYTES: len(layout.reserved),
                 c.WORKER_REPORTS: worker.reports.ctypes.data,
                 c.WORKER_REPORT_CAPACITY: REPORT_CAPACITY,
+                c.WORKER_STOPS_AT: shape.stops_at,
                 c.WORKER_CALL_HOST: ctypes.cast(call, ctypes.c_void_p).value or 0,
                 c.WORKER_WARP_ORDER: self.warp_order.ctypes.data,
                 c.WORKER_BLOCK_THREADS: int(np.prod(shape.block)),

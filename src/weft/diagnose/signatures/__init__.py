@@ -10,6 +10,7 @@ from weft.diagnose.records import Case, Signature
 
 from .bases import wrong_base
 from .checkers import missing_barrier, region_overlap, stored_twice, uninitialised
+from .compiler import compiler_warning
 from .degenerate import all_zeros, nan_from_empty_tile, no_maximum, uniform_weights
 from .factors import l_lacks_keys, l_too_large, lse_form, output_factor, score_factor
 from .known_wrong import wrong_implementation
@@ -24,6 +25,7 @@ from .quantiser import half_lsb, wrong_scale, zero_scale
 from .shear import leading_dimension
 from .splits import partial_offsets, wrong_merge
 from .start_values import wrong_start
+from .unset import unset_variable
 from .where import part_of_output
 
 Recogniser = Callable[[Case], Signature | None]
@@ -32,6 +34,7 @@ Recogniser = Callable[[Case], Signature | None]
 SIGNATURES: tuple[Recogniser, ...] = (
     launch_never_happened,
     define_not_compiled,
+    compiler_warning,
     never_written,
     wrong_workspace,
     all_zeros,
@@ -43,6 +46,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     missing_barrier,
     stored_twice,
     uninitialised,
+    unset_variable,
     region_overlap,
     misread_input,
     cut_to_integer,
@@ -85,6 +89,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
 NAMES: tuple[str, ...] = (
     "launch_never_happened",
     "define_not_compiled",
+    "compiler_warning",
     "never_written",
     "wrong_workspace",
     "all_zeros",
@@ -100,6 +105,7 @@ NAMES: tuple[str, ...] = (
     "missing_barrier",
     "stored_twice",
     "uninitialised",
+    "unset_variable",
     "region_overlap",
     "misread_input",
     "cut_to_integer",

@@ -11,10 +11,17 @@ from weft.diagnose.taps import Taps
 from .evidence import Bools, has_fact
 from .lines import load_of
 
+ROWS = {
+    "dense": "(b · HKV + h) · SKV + n",
+    "varlen": "(cu_seqlens_k[b] + n) · HKV + h",
+    "paged": "(block_table[b][n / PAGE] · PAGE + n % PAGE) · HKV + h",
+}
+"""Where a kernel's K and V have a row, by the layout."""
+
 
 def wrong_base(case: Case) -> Signature | None:
     """The recorded CTAs load rows of K or V of other heads than those of their queries, and not all rows of these."""
-    taps, problem = case.taps, case.attention
+    taps, problem = case.taps, case.staged
     q = taps.at("q") if taps is not None else None
     if taps is None or problem is None or q is None or case.verdict.passed:
         return None
@@ -35,7 +42,7 @@ def wrong_base(case: Case) -> Signature | None:
         f"{ranges(map(int, np.flatnonzero(heads)))} are not read for query head "
         f"{ranges(map(int, np.flatnonzero(queries)))} (counted over the batch)"
     )
-    cure = f"row n of head h in batch entry b of {name} begins at ((b · HKV + h) · SKV + n) · D"
+    cure = f"row n of head h in batch entry b of {name} begins at ({ROWS[problem.contract.layout]}) · D"
     places = (base_line(case, at, right, heads=bool(by_heads)) for at in _fetches(taps, stage))
     place = next(filter(None, places), None) or load_of(case, name)
     return Signature("wrong_base", message, cure, 0.945, place=place, stage=stage)

@@ -5,44 +5,44 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.attention.dtypes import Array
-from weft.core.finding_codes import Severity
 from weft.core.records import Finding, Place
 from weft.diagnose.ranges import ranges
-from weft.diagnose.records import Case, Divergence, Signature
-from weft.diagnose.strays import STRAY, row_line
+from weft.diagnose.records import STRAY, Case, Divergence, Signature
+from weft.diagnose.strays import row_line
 from weft.diagnose.tags import INPUTS
 from weft.diagnose.taps import TAPPED
 from weft.diagnose.upstream import moved_at
 
-from .evidence import EXPLAINED, Bools, has_fact, remaining, score_unit
+from .evidence import EXPLAINED, RACES, Bools, errors, has_fact, remaining, score_unit
 from .lines import outermost, stores_to, writer_of
 
-RACES = ("R101", "R102", "R103", "R104", "R105", "R107", "R108", "R109")
 FEW = 8
 """Fewer equal values than this may be a coincidence."""
-
-
-def _errors(case: Case, *codes: str) -> list[Finding]:
-    return [f for f in case.findings if f.code in codes and f.level is Severity.ERROR]
 
 
 def missing_barrier(case: Case) -> Signature | None:
     """A race in shared or global memory."""
     outputs = [output.name for output in case.task.outputs]
-    races = [race for race in _errors(case, *RACES) if race.code != "R101" or race.name not in outputs]
+    races = [race for race in errors(case, *RACES) if race.code != "R101" or race.name not in outputs]
     found = _without_strays(case, races)
     if not found:
         return None
     # Races between warps come before races in a warp, early reads before early writes, and of these the one that is
-    # written last: a barrier after it covers those before.
-    first = min(found, key=lambda f: (f.warp == f.other_warp, f.code != "R102", f.code, -_written(f), -f.count))
+    # written last: a barrier after it covers those before. Of copies the first that is accessed: a wrong group shifts
+    # those of all later copies.
+    first = min(
+        found,
+        key=lambda f: (f.warp == f.other_warp, f.code != "R102", f.code, -_written(f), _used_first(f), -f.count),
+    )
+    first = _seen_from_the_store(first, found)
     times = sum(f.count for f in found)
     message = f"{first.code}: {first.message}; {times} unordered {'access' if times == 1 else 'accesses'}"
     cure, after = first.remedy, first.cure_place
-    if first.place is not None and first.other is not None and after is not None and after.file == first.other.file:
+    needs_barrier = first.code in ("R101", "R102", "R103")  # the cure of a copy says which step is missing
+    if needs_barrier and first.place and first.other and after is not None and after.file == first.other.file:
         above, below = sorted((_kernel_line(first.other), _kernel_line(first.place)))
         barrier = "tl.debug_barrier()" if after.file.endswith(".py") else "a barrier"
-        if after.line >= below > above:
+        if _is_of_next_iteration(first):
             gap = f"between line {below} and line {above} of the next iteration"
             cure = f"add {barrier} after line {after.line}, {gap}"
         elif above != below:
@@ -51,11 +51,29 @@ def missing_barrier(case: Case) -> Signature | None:
     return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=stage, cure_place=after)
 
 
+def _is_of_next_iteration(race: Finding) -> bool:
+    """Whether the access that is written first in the text runs an iteration too early: the barrier belongs behind the
+    last one.
+    """
+    above, below = sorted((_kernel_line(race.other), _kernel_line(race.place)))
+    return race.cure_place is not None and race.cure_place.line >= below > above
+
+
+def _seen_from_the_store(race: Finding, found: Sequence[Finding]) -> Finding:
+    """Return the R103 of the same two lines, if an R102 shows a store of the next iteration: the store is too early."""
+    if race.code != "R102" or not _is_of_next_iteration(race) or _kernel_line(race.other) > _kernel_line(race.place):
+        return race
+    return next(
+        (twin for twin in found if twin.code == "R103" and (twin.place, twin.other) == (race.other, race.place)),
+        race,
+    )
+
+
 def stored_twice(case: Case) -> Signature | None:
     """Two threads store the same element of a result: a barrier does not fix that, one of them has a wrong index."""
     outputs = [output.name for output in case.task.outputs]
-    found = [race for race in _errors(case, "R101") if race.name in outputs]
-    if not found or any(race.code in RACES and race.name not in outputs for race in _errors(case, *RACES)):
+    found = [race for race in errors(case, "R101") if race.name in outputs]
+    if not found or any(race.code in RACES and race.name not in outputs for race in errors(case, *RACES)):
         return None
     first = found[0]
     message = f"several threads store the same element of {first.name}: {first.message}; {first.count} times"
@@ -66,7 +84,7 @@ def stored_twice(case: Case) -> Signature | None:
 
 def _without_strays(case: Case, found: Sequence[Finding]) -> list[Finding]:
     """Drop findings of lines that leave their buffer: what they access in the next buffer is no second mistake."""
-    stray = {_line(finding.place) for finding in _errors(case, *STRAY) if finding.place is not None}
+    stray = {_line(finding.place) for finding in errors(case, *STRAY) if finding.place is not None}
     return [finding for finding in found if stray.isdisjoint((_line(finding.place), _line(finding.other)))]
 
 
@@ -82,6 +100,11 @@ def _kernel_line(place: Place | None) -> int:
 def _written(race: Finding) -> int:
     """Return the kernel's line that writes what is read too early."""
     return _kernel_line(race.other) if race.code == "R102" else 0
+
+
+def _used_first(race: Finding) -> int:
+    """Return the kernel's line that accesses a copy in flight; 0 for other races."""
+    return _kernel_line(race.place) if race.code == "R104" else 0
 
 
 def _reader(case: Case, race: Finding) -> str:
@@ -105,7 +128,7 @@ def _reader(case: Case, race: Finding) -> str:
 
 def uninitialised(case: Case) -> Signature | None:
     """Something was read that was never written."""
-    found = _without_strays(case, _errors(case, "I201", "I202", "I203"))
+    found = _without_strays(case, errors(case, "I201", "I202", "I203"))
     if not found:
         return None
     first = found[0]
@@ -113,7 +136,7 @@ def uninitialised(case: Case) -> Signature | None:
     # The line that reads is right: the line that fills only a part must be fixed.
     writer = writer_of(case, first) or _only_store(case, first)
     # A copy from outside its array fills nothing: then the stray access is the cause.
-    rank = 0.85 if writer is None or _errors(case, *STRAY) else 0.9
+    rank = 0.85 if writer is None or errors(case, *STRAY) else 0.9
     return Signature("uninitialised", message, first.remedy, rank, place=writer or first.place)
 
 
@@ -125,12 +148,12 @@ def _only_store(case: Case, finding: Finding) -> Place | None:
 
 def region_overlap(case: Case) -> Signature | None:
     """Two arrays carved from one block share bytes: an input that was right has changed when it is used."""
-    outside = _errors(case, "M105")
+    outside = errors(case, "M105")
     cure = "compute each region's offset from the size in bytes of the one before it, padding and type included"
     if outside:
         message = f"M105: {outside[0].message}; {sum(f.count for f in outside)} accesses outside their region"
         return Signature("region_overlap", message, cure, 0.96, place=outside[0].place)
-    copies = [race for race in _errors(case, "R104") if _two_copies(race)]
+    copies = [race for race in errors(case, "R104") if _two_copies(race)]
     if copies:
         lines = sorted((_kernel_line(copies[0].other), _kernel_line(copies[0].place)))
         message = (

@@ -51,6 +51,10 @@ def nan_from_empty_tile(case: Case) -> Signature | None:
 
 def _start_of_maximum(case: Case) -> Signature | None:
     """A running maximum starts at 0: a row without a visible key is not recognised by it."""
+    tile = case.divergence.tile if case.divergence is not None else None
+    m = case.taps.at("m", tile) if case.taps is not None else None
+    if m is not None and np.isneginf(m.values[m.observed]).any():
+        return None
     for act in acts(case, "maximum"):
         place = start_line(line_of(case, act), lambda number: number == 0, steps=1)
         if place is not None:

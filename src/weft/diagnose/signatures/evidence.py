@@ -8,16 +8,29 @@ import numpy.typing as npt
 
 from weft.attention.dtypes import Array, epsilon
 from weft.attention.reference import default_scale, softmax
+from weft.core.finding_codes import Severity
+from weft.core.records import Finding
 from weft.diagnose.records import Case
 from weft.diagnose.taps import TAPPED
 from weft.tasks.attention_problem import AttentionProblem
 
+RACES = ("R101", "R102", "R103", "R104", "R105", "R107", "R108", "R109")
 Bools = npt.NDArray[np.bool_]
 
 EXPLAINED = 0.1
 """A mistake explains an error if it leaves no more than this share of it."""
 BEYOND_ROUNDING = 4
 """Roundings of a weight's type, summed as random errors over the keys, by which an element may be off."""
+
+
+def errors(case: Case, *codes: str) -> list[Finding]:
+    """Return the findings of these codes that reject the kernel."""
+    return [finding for finding in case.findings if finding.code in codes and finding.level is Severity.ERROR]
+
+
+def keys_in_sight(problem: AttentionProblem) -> Bools:
+    """Return the keys (skv,) that any query of any sequence sees."""
+    return np.asarray(problem.mask.reshape(-1, problem.mask.shape[-1]).any(axis=0))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from weft.attention.dtypes import Array
 from weft.attention.reference import default_scale, softmax
 from weft.core.records import Place
 from weft.diagnose.divergence import first_index
-from weft.diagnose.origins import factor_line
+from weft.diagnose.origins import body, factor_line, is_at
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Divergence, Signature
 from weft.diagnose.start_lines import definition_line
@@ -67,6 +67,12 @@ def _at_the_scale(case: Case, found: Signature | None, d: int) -> Signature | No
         return found
     scale, log2_e = default_scale(d), math.log2(math.e)
     if found.name == "scale_twice":
+        first = case.divergence
+        decoded = (
+            first.site.place if first is not None and first.stage in ("q", "k") and first.site is not None else None
+        )
+        if (where := definition_line(decoded, "scale")) is not None:
+            return replace(found, place=where)
         return replace(found, place=times(case, Kind.S, scale, scale * log2_e))
     for act in acts(case, "multiply", Kind.CONST, Kind.S):
         if all(abs(act.factor / right - 1) > SAME for right in (scale, scale * log2_e, log2_e)):
@@ -275,9 +281,20 @@ def _cure_of_keys_beyond(case: Case, first: Divergence, beyond: int) -> tuple[st
     scores = taps.at("scores", first.tile) if taps is not None else None
     if mask is None and taps is not None and scores is not None and first_line(case, "add", Kind.P) is not None:
         made = taps.maker(scores, first_index(scores.observed))
-        if made is not None:
-            return "mask the scores of keys beyond the end with -inf", dead_mask(made.place), "masked"
+        mask = dead_mask(made.place) if made is not None else None
+        if mask is not None and _chooses(case, mask) and beyond < _after_the_end(case):
+            return "end the mask at the last key", mask, "masked"
+        if mask is not None and not _chooses(case, mask):
+            return "mask the scores of keys beyond the end with -inf", mask, "masked"
     return "sum the masked P: keys beyond the end have weight 0", first_line(case, "add", Kind.P), "l"
+
+
+def _chooses(case: Case, place: Place) -> bool:
+    """Whether the compiled kernel chooses between values on a line."""
+    every = (ins for function in case.functions for ins in body(function) if is_at(ins, place))
+    return any(
+        ins.facts.computes == "select" or (ins.facts.control == "jump" and ins.guard is not None) for ins in every
+    )
 
 
 def l_lacks_keys(case: Case) -> Signature | None:

@@ -1,7 +1,7 @@
 """Outputs that are those of a wrong implementation which the task's gate is tested with.
 
-For backward passes, windows, soft caps, sinks, packed and paged sequences: each names the stage it breaks. Where the
-kernel's stages cannot be followed, mistakes of plain attention are compared too.
+For backward passes, windows, soft caps, sinks, packed and paged sequences: each names the stage it breaks. Where other
+recognisers do not compute outputs, mistakes of plain attention are compared too.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from .evidence import EXPLAINED, rank_of, remaining
 
 def wrong_implementation(case: Case) -> Signature | None:
     """Compare the wrong outputs with those of wrong implementations; the nearest is named."""
-    followed = case.attention is not None or case.recipe is not None
-    mutants = [mutant for mutant in case.task.mutants if mutant.stage or not followed]
+    has_others = case.attention is not None or case.recipe is not None
+    mutants = [mutant for mutant in case.task.mutants if mutant.stage or not has_others]
     names = [output.name for output in case.task.outputs if output.name in case.arrays]
     required = [output.name for output in case.task.outputs if not output.optional]
     if case.verdict.passed or not mutants or not set(required) <= set(names):

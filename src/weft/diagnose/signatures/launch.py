@@ -11,8 +11,8 @@ from weft.core.records import Place
 from weft.core.status import Status
 from weft.diagnose.acts import Written
 from weft.diagnose.ranges import ranges
-from weft.diagnose.records import Case, Signature
-from weft.diagnose.strays import STRAY, row_of_access
+from weft.diagnose.records import STRAY, Case, Signature
+from weft.diagnose.strays import row_of_access
 
 from .lines import below, innermost_loop, stores_to
 

@@ -9,6 +9,7 @@ from weft.core.records import Place
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
 from weft.diagnose.strays import index_of_load, row_of_access
+from weft.diagnose.taps import Fact
 
 from .evidence import EXPLAINED, best, has_fact, may_be, output_of, rank_of, remaining, score_unit
 from .lines import layout_of, load_of, used
@@ -68,8 +69,7 @@ def mixed_rows(case: Case) -> Signature | None:
     """Values of two query rows are combined, and no stage before is wrong: an operand is in another row's place."""
     facts = case.taps.facts if case.taps is not None else ()
     fact = next((fact for fact in facts if fact.code == "mixed_rows"), None)
-    first = case.divergence
-    earlier = first is not None and first.stage not in ("o", "lse")
+    earlier = fact is not None and _wrong_before(case, fact)
     strays = any(finding.code in ("M101", "M104") for finding in case.findings)  # then the index is the mistake
     if fact is None or fact.place is None or case.verdict.passed or earlier or strays:
         return None
@@ -77,6 +77,15 @@ def mixed_rows(case: Case) -> Signature | None:
     cure = "check which row each lane and register of this operation holds: operands of one row belong together"
     place = _row_of_lanes(case) or fact.place
     return Signature("mixed_rows", message, cure, 0.93, place=place)
+
+
+def _wrong_before(case: Case, mixed: Fact) -> bool:
+    """Whether a stage before the output was observed to be wrong before the rows were combined."""
+    first, taps = case.divergence, case.taps
+    tap = taps.at(first.stage, first.tile) if first is not None and taps is not None else None
+    if first is None or first.stage in ("o", "lse"):
+        return False
+    return tap is None or not 0 < mixed.event <= int(tap.event[first.index])
 
 
 def _row_of_lanes(case: Case) -> Place | None:

@@ -198,6 +198,19 @@ def stores_to(file: str, array: str) -> list[int]:
     return [number for number in range(1, len(text.lines) + 1) if store.search(text.code(number))]
 
 
+def index_function(access: Place) -> Place | None:
+    """Return the line with which a function of the same file computes the index: `part_m[row_of(…)]` → its `return`."""
+    text = statements_of(access.file)
+    called = re.search(r"\[\s*([A-Za-z_]\w*)\s*\(", text.code(access.line))
+    if called is None:
+        return None
+    head = re.compile(rf"\b{called[1]}\s*\([^;]*\)\s*\{{\s*$")
+    numbers = range(1, len(text.lines) + 1)
+    start = next((number for number in numbers if head.search(text.code(number))), len(text.lines))
+    line = next((number for number in numbers[start:] if re.match(r"\s*return\b", text.code(number))), None)
+    return Place(access.file, line) if line is not None else None
+
+
 def innermost_loop(place: Place) -> Place:
     """Return the head of the loop that contains a line; the line itself outside of loops."""
     loops = statements_of(place.file).loops(place.line)

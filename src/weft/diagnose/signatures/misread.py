@@ -12,7 +12,7 @@ from weft.diagnose.records import Case, Signature
 from weft.diagnose.tags import Kind
 from weft.diagnose.taps import Taps
 
-from .evidence import best, has_fact, may_be, output_of, rank_of
+from .evidence import best, has_fact, keys_in_sight, may_be, output_of, rank_of
 from .lines import acts, bound_of_loop, line_of, load_of, loop_over_keys, used
 
 MOST = 0.97
@@ -20,13 +20,14 @@ MOST = 0.97
 TENSORS = "qkv"
 STAGE_KINDS = {
     "q": Kind.Q, "k": Kind.K, "v": Kind.V, "products": Kind.S, "scores": Kind.S, "m": Kind.M, "p": Kind.P, "l": Kind.L,
+    "u": Kind.U, "o": Kind.O,
 }  # fmt: skip
 INTEGERS = (np.trunc, np.rint, np.floor)
 
 
 def misread_input(case: Case) -> Signature | None:
     """Q and K, or P and V, are paired at different indices, and one of the two leaves elements out: it is misread."""
-    if case.taps is None or case.attention is None:
+    if case.taps is None or case.staged is None:
         return None
     if has_fact(case, "inner_mismatch"):
         return _by_columns(case, case.taps)
@@ -61,8 +62,8 @@ def _by_columns(case: Case, taps: Taps) -> Signature | None:
 
 
 def _by_keys(case: Case, taps: Taps) -> Signature | None:
-    assert case.attention is not None
-    needed = int(case.attention.mask.any(axis=0).sum())
+    assert case.staged is not None
+    needed = int(keys_in_sight(case.staged).sum())
     seen = {stage: int(used(taps, stage).any(axis=(0, 1, 3)).sum()) for stage in ("k", "v")}
     faulty = [stage for stage, count in seen.items() if count < MOST * needed]
     if len(faulty) != 1:
@@ -76,10 +77,10 @@ def _by_keys(case: Case, taps: Taps) -> Signature | None:
 
 def keys_skipped(case: Case) -> Signature | None:
     """Visible keys that nothing is computed from, in a kernel that uses others in every tile: the loop skips them."""
-    taps, problem = case.taps, case.attention
+    taps, problem = case.taps, case.staged
     if taps is None or problem is None or not has_fact(case, "missing_keys") or has_fact(case, "unexplained"):
         return None
-    wanted = problem.mask.any(axis=0)
+    wanted = keys_in_sight(problem)
     seen = used(taps, "k").any(axis=(0, 1, 3))
     loaded = np.asarray(taps.fetches["k"].any(axis=(0, 1, 3)))
     left_out = np.flatnonzero(wanted & ~seen & ~loaded)

@@ -11,7 +11,7 @@ from weft.diagnose.records import Case, Divergence, Signature
 from weft.diagnose.tags import Kind
 from weft.diagnose.taps import StageTap
 
-from .evidence import Bools
+from .evidence import RACES, Bools, errors, keys_in_sight
 from .layout import SCORES
 from .lines import acts, dropped_after, innermost_loop, line_of, load_of, outermost, used
 
@@ -29,23 +29,37 @@ _READ_OF_V = re.compile(r"(?<![\w.])v\s*\[|tl\.load\(\s*v\b")
 
 
 def wrong_operand(case: Case) -> Signature | None:
-    """Two kinds of values are multiplied that no forward pass multiplies: one is read from the wrong array."""
-    if case.verdict.passed or (case.attention is None and case.recipe is None):
+    """Two kinds of values are multiplied that no forward pass multiplies: one is read from the wrong array.
+
+    With a race, a tile of shared memory may hold K where V belongs, although every array is the right one.
+    """
+    if case.verdict.passed or errors(case, *RACES) or (case.staged is None and case.recipe is None):
         return None
     seen = case.taps.observed if case.taps is not None else ()
     for act in acts(case, "multiply"):
         words, stage, cure = NEVER_MULTIPLIED.get((act.kinds[0], act.kinds[-1]), ("", "", ""))
         # A kernel that computes the norm of a row multiplies it with itself, and then uses it as usual.
         if words and not (act.kinds[0] == act.kinds[-1] and ("p" if stage == "p" else "products") in seen):
+            if _arrives(case, stage):
+                cure = f"{cure}: check the offsets and strides with which shared memory is written and read"
+                return Signature("wrong_operand", words, cure, 0.6, stage=stage)
             cure = f"{cure}: check the pointer of this load"
-            return Signature("wrong_operand", words, cure, 0.95, place=line_of(case, act), stage=stage)
+            return Signature("wrong_operand", words, cure, 0.96, place=line_of(case, act), stage=stage)
     return None
+
+
+def _arrives(case: Case, stage: str) -> bool:
+    """Whether every visible row of K or V is loaded from its array: then it is not the pointer that is wrong."""
+    if case.taps is None or case.staged is None or stage not in ("k", "v"):
+        return False
+    loaded = np.asarray(case.taps.fetches[stage].any(axis=(0, 1, 3)))
+    return bool(loaded[keys_in_sight(case.staged)].all())
 
 
 def left_out(case: Case) -> Signature | None:
     """Exactly those results are wrong that lack elements of Q, K or V: no product uses these elements."""
     first, taps = case.divergence, case.taps
-    if first is None or taps is None or case.attention is None or first.stage in "qkv":
+    if first is None or taps is None or case.staged is None or first.stage in "qkv":
         return None
     wrong = np.asarray(first.wrong & first.observed)
     for stage in "qkv":
@@ -88,7 +102,7 @@ def _left_out(case: Case, stage: str, gaps: Bools) -> Signature | None:
 def never_read(case: Case) -> Signature | None:
     """All before P·V is right, and V is not read at all: the compiler has removed a loop without iterations."""
     first, taps, kernel = case.divergence, case.taps, case.kernel
-    if first is None or taps is None or kernel is None or case.attention is None or first.stage not in ("u", "o"):
+    if first is None or taps is None or kernel is None or case.staged is None or first.stage not in ("u", "o"):
         return None
     if taps.fetches["v"].any() or taps.reads["v"].any() or not taps.fetches["k"].any():
         return None

@@ -12,10 +12,12 @@ from weft.diagnose.records import Case, Signature
 from weft.diagnose.tags import Kind
 
 from .evidence import Output, best, has_fact, has_splits, may_be, output_of, rank_of, remaining
-from .lines import acts, first_line, line_of, source_of
+from .lines import acts, first_line, index_function, line_of, source_of
 
 DOUBLE = "double_counted_split"
 UNWEIGHTED = "unweighted_merge"
+PARTS = 3
+"""U, m and l."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,9 @@ def _misplaced(case: Case, words: str) -> Place | None:
     for act in acts(case, "store" if writes else "load"):
         place = line_of(case, act) if act.space == "global" and act.kinds[0] in (Kind.U, Kind.L, Kind.M) else None
         text = source_of(place)[place.line - 1 : place.line] if place is not None else []
-        if any(name in line for name in names for line in text):
-            return place
+        if place is not None and any(name in line for name in names for line in text):
+            # One array that moves alone is accessed with a wrong index; all of them share a wrong function of it.
+            return (index_function(place) if len(names) == PARTS else None) or place
     return None
 
 

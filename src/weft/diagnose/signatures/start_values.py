@@ -39,8 +39,10 @@ def _of_maximum(first: Divergence) -> Signature | None:
 def _of_sum(first: Divergence) -> Signature | None:
     seen = first.observed & np.isfinite(first.actual)
     excess = (first.actual.astype(np.float64) - first.expected)[seen]
+    if excess.size < 2:
+        return None
     start = float(np.median(excess))
-    if excess.size < 2 or start == 0 or np.ptp(excess) > SAME * abs(start) or not first.wrong[seen].all():
+    if start == 0 or np.ptp(excess) > SAME * abs(start) or not first.wrong[seen].all():
         return None
     words = f"{first.name} is {start:.4g} too large everywhere: it, or what is added up to it, does not start at 0"
 

@@ -4,14 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from ..context import (
+    GRID_STOP,
     REPORT_BYTES,
     WARP_CTAID,
     WARP_HOME,
     WARP_ID,
+    WORKER_BUDGET,
     WORKER_CTA,
+    WORKER_GRID,
     WORKER_REPORT_CAPACITY,
     WORKER_REPORT_COUNT,
     WORKER_REPORTS,
+    WORKER_STOPS_AT,
     Field,
 )
 from ..ir import LANES, Builder, Value, const, vec, vector
@@ -143,7 +147,10 @@ def report(b: Builder, code: int, lanes: Value, address: Value) -> None:
 
 
 def build_report() -> Builder:
-    """Append one record to the worker's reports; beyond the capacity they are only counted."""
+    """Append one record to the worker's reports; beyond the capacity they are only counted.
+
+    At the report that stops the launch, no loop iterations are left and no other CTA starts.
+    """
     b = function(REPORT, "void", REPORT_PARAMS)
     warp = b.param("warp")
     worker = get(b, warp, WARP_HOME)
@@ -162,5 +169,9 @@ def build_report() -> Builder:
             (28, get(b, warp, WARP_CTAID)),
         ):
             b.store(value, b.offset(record, at), align=4)
+    now = get(b, worker, WORKER_REPORT_COUNT)
+    with when(b, b.icmp("eq", now, get(b, worker, WORKER_STOPS_AT)), likely=False):
+        b.store(const("i64", 0), get(b, worker, WORKER_BUDGET), align=8)
+        put(b, get(b, worker, WORKER_GRID), GRID_STOP, const("i32", 1))
     b.ret()
     return b

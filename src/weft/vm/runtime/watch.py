@@ -130,6 +130,9 @@ class Instrumentation:
     keeps_written = False
     """Whether to record which bytes of global and local memory were written (WORKER_WRITTEN, WARP_LOCAL_WRITTEN)."""
 
+    stops_at = 0
+    """The number of reports at which a launch is stopped; 0: none. No result of it counts then."""
+
     keeps_before = False
     """Whether `review` may run CTAs again."""
 
