@@ -441,6 +441,41 @@ def test_a_file_without_launch_lines_gets_a_draft_that_runs(tmp_path: Path, gpu:
     assert run.clean and np.array_equal(arrays["y"], arrays["x"])
 
 
+ATTENTION = """
+    #include <cuda_fp16.h>
+    __global__ void attend(const half* Q, const half* K, const half* V, half* O, float sm_scale, int N, int d) {
+        const int row = blockIdx.x * blockDim.x + threadIdx.x, head = HEAD;
+        const float product = sm_scale * __half2float(Q[0]) * __half2float(K[0]) * __half2float(V[0]);
+        if (row < N && d > 0) O[(head * N + row) * d] = __float2half(product);
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "batch", "grid"),
+    [
+        ("blockIdx.y", "B, H, ", "grid(cdiv(N, ???), B * H)"),
+        ("blockIdx.z * gridDim.y + blockIdx.y", "B, H, ", "grid(cdiv(N, ???), H, B)"),
+        ("0", "", "grid(???)"),
+    ],
+)
+def test_the_draft_of_attention_has_its_shapes(head: str, batch: str, grid: str, tmp_path: Path) -> None:
+    """Sizes that no parameter has come from the grid; what cannot be known is left open."""
+    text = textwrap.dedent(ATTENTION).replace("HEAD", head)
+    with pytest.raises(NoLaunchLines) as caught:
+        written(tmp_path, text)
+    draft = [" ".join(line.split()[2:]) for line in caught.value.draft.splitlines()]
+    assert draft == [
+        f"sizes {'B=2 H=2 ' if batch else ''}N=33 d=64",
+        *(f"in {name} : f16[{batch}N, d] = normal" for name in "QKV"),
+        f"out O : f16[{batch}N, d]",
+        "scalar sm_scale : f32 = 1 / sqrt(d)",
+        f"launch attend(Q, K, V, O, sm_scale, N, d) {grid} block(???)",
+    ]
+    with pytest.raises(UsageError, match=r"replace each \?\?\?"):
+        written(tmp_path, caught.value.draft + text)
+
+
 def test_the_draft_of_a_template_leaves_its_arguments_open(tmp_path: Path) -> None:
     text = "template <int D>\n__global__ void k(const half* q, half* o, int S) {}\n"
     with pytest.raises(NoLaunchLines) as caught:

@@ -18,6 +18,7 @@ from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.fleet.fleets import LocalFleet, ThreadFleet, Volunteers, fleet_of
+from weft.fleet.terms import Terms
 from weft.judge.select import Choice
 from weft.store.records import State
 from weft.store.store import Store, open_store
@@ -42,9 +43,11 @@ def lineage(store: Store, run_id: int) -> list[tuple[object, ...]]:
 
 
 class KilledOnce(LocalFleet):
-    """The process of one slot is killed while it judges."""
+    """The process of one slot is killed as soon as it has leased something."""
 
     killed = 0
+    owner: str | None = None
+    killed_at = again_after = 0.0
 
     def tend(self) -> None:
         super().tend()
@@ -52,7 +55,9 @@ class KilledOnce(LocalFleet):
             if not self.killed and (leased := store.evaluations(self._run, state=State.LEASED)):
                 (slot,) = [row for row in store.workers() if row.name == leased[0].owner]
                 os.kill(slot.pid, signal.SIGKILL)
-                KilledOnce.killed = leased[0].id
+                KilledOnce.killed, KilledOnce.owner, KilledOnce.killed_at = leased[0].id, slot.name, time.monotonic()
+            elif self.killed and not self.again_after and store.evaluation(self.killed).owner != self.owner:
+                KilledOnce.again_after = time.monotonic() - self.killed_at
 
 
 def test_a_slot_that_is_killed_changes_nothing(tmp_path: Path) -> None:
@@ -63,7 +68,9 @@ def test_a_slot_that_is_killed_changes_nothing(tmp_path: Path) -> None:
         rows = store.evaluations(run.id)
         assert {row.state for row in rows} == {State.DONE} and len(rows) == len({row.candidate_id for row in rows}) + 1
         again = store.evaluation(KilledOnce.killed)
-        assert again.attempts == 2 and again.status == "PASSED"
+        # An evaluation that the slot had not begun does not count as an attempt. Neither waits for the lease to expire.
+        assert again.attempts in (1, 2) and again.status == "PASSED"
+        assert 0 < KilledOnce.again_after < Terms().lease_seconds / 2
         assert all(row.stopped_at is not None for row in store.workers())
         by_fleet = lineage(store, run.id)
     with open_store(tmp_path / "alone.db") as store:

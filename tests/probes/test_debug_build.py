@@ -10,6 +10,7 @@ import pytest
 from weft.core.records import Run
 from weft.engines.kernel_file import load
 from weft.judge.local_runs import check_debug_build
+from weft.probes import initcheck_review
 
 LINES = """// weft: define  BUG = 0
 // weft: in      x : f32[64] = normal
@@ -64,6 +65,20 @@ __global__ void staged(const float* x, float* y) {
     pipe.consumer_release();
 }
 """
+LOOP = """// weft: launch  sums(x, y) grid(2) block(32)
+__global__ void sums(const float* x, float* y) {
+    float sum, unused;
+    bool skips;
+    if (!BUG) sum = 0, skips = false;
+    for (int round = 0; round < 100; ++round) {
+        if (round == 99 && threadIdx.x > 32) unused += 1;
+        if (round > 0 && skips) sum = 0;
+        sum = sum * 0 + x[threadIdx.x];
+        skips = false;
+    }
+    y[blockIdx.x * 32 + threadIdx.x] = threadIdx.x > 32 ? unused : sum;
+}
+"""
 
 
 def debug_run(folder: Path, text: str, bug: int) -> Run:
@@ -72,10 +87,24 @@ def debug_run(folder: Path, text: str, bug: int) -> Run:
     return check_debug_build(load(path, defines={"BUG": str(bug)}))
 
 
-@pytest.mark.parametrize("text", [GROUPS, GRID, BIT_FIELDS, PIPELINE], ids=["groups", "grid", "bits", "pipeline"])
+TEXTS = {"groups": GROUPS, "grid": GRID, "bits": BIT_FIELDS, "pipeline": PIPELINE, "loop": LOOP}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_right_kernel_is_clean_and_its_twin_is_not(tmp_path: Path, text: str) -> None:
     assert debug_run(tmp_path, text, 0).clean
     wrong = debug_run(tmp_path, text, 1)
     (error,) = [finding for finding in wrong.findings if finding.level == "error"]
     assert error.code == "I203" and "its value reaches" in error.message
     assert "k.cu" in {Path(place.file).name for place in (error.place, error.other) if place}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_where_following_takes_too_long_other_values_decide(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(initcheck_review, "MOST_STEPS", 20)
+    assert debug_run(tmp_path, text, 0).clean
+    errors = [finding for finding in debug_run(tmp_path, text, 1).findings if finding.level == "error"]
+    assert errors and all(error.code == "I203" and "with other initial" in error.message for error in errors)
+    assert "k.cu" in {Path(error.place.file).name for error in errors if error.place}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weft.core.errors import UsageError
+from weft.engines.expressions import HOLE
 from weft.engines.kernel_file import KernelFile, NoLaunchLines
 from weft.interop.torch_extension.open_file import IncompleteImport
 from weft.toolchain.ptx_file import is_ptx
@@ -23,8 +24,9 @@ def draft_shown(source: str | Path) -> Iterator[None]:
     except NoLaunchLines as error:
         print(error.draft, file=sys.stderr)
         where = f"for {Path(source).with_suffix('.launch')}" if is_ptx(source) else "to put at its head"
+        replace = f": replace each {HOLE}" * (HOLE in error.draft)
         raise UsageError(
-            f"{source} has no `// weft: launch` line; the lines above are a draft {where} "
+            f"{source} has no `// weft: launch` line; the lines above are a draft {where}{replace} "
             "(docs/tutorials/own_kernel.md)"
         ) from error
 

@@ -157,7 +157,7 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
         progress(f"running {case.verdict.workload}")
         case = _with_run(case)
     never_ends = any(finding.code in NEVER_ENDS for finding in case.findings)
-    if case.o is not None and not case.verdict.passed and not never_ends:
+    if case.o is not None and not case.verdict.passed and _is_of_workload(case.verdict) and not never_ends:
         progress("following the CTA that writes the first wrong row")
         if case.staged is not None:
             case, coverage = _with_stages(case, case.staged)
@@ -205,6 +205,8 @@ def _why_unseen(case: Case, *, never_ends: bool) -> str:
         return "the kernel does not end, so there is no complete run to record"
     if case.verdict.passed:
         return "the kernel passed, so it was not recorded"
+    if not _is_of_workload(case.verdict):
+        return "the results of every workload are right, so none was recorded"
     if case.taps is None and not case.stages_seen:
         return f"this workload of {case.task.name} has no stages to compare with"
     if case.taps is not None and case.taps.cut_short:

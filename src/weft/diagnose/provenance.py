@@ -200,13 +200,15 @@ class Provenance(marks.Algebra):
         x, y = (matrix_numbers(product.bits(name), kind) for name, kind in zip("ab", product.types, strict=False))
         m, n = c.shape
         result: Tags = c.reshape(-1).copy()
-        for inner in range(a.shape[1]):
-            if not a["kind"][:, inner].any() and not b["kind"][inner].any():
-                continue
-            left, right = np.repeat(a[:, inner], n), np.tile(b[inner], m)
-            lanes = made_by if read_by is None else np.repeat(read_by[:, inner], n)
-            factors = np.repeat(x[:, inner], n), np.tile(y[inner], m)
-            result = self.add(result, self.multiply(left, factors[0], right, factors[1], Where(event, lanes)))
+        steps = np.flatnonzero(a["kind"].any(axis=0) | b["kind"].any(axis=1))
+        if steps.size:
+            # All products at once, step by step in order, and then their sums.
+            left, right = (np.repeat(each[:, steps].T.reshape(-1), n) for each in (a, x))
+            top, bottom = (np.tile(each[steps], m).reshape(-1) for each in (b, y))
+            lanes = np.tile(made_by, steps.size) if read_by is None else np.repeat(read_by[:, steps].T.reshape(-1), n)
+            terms = self.multiply(left, right, top, bottom, Where(event, lanes))
+            for term in terms.reshape(steps.size, m * n):
+                result = self.add(result, term)
 
         def done() -> None:
             values = matrix_numbers(product.bits("d"), product.types[3]).reshape(-1)
@@ -229,24 +231,28 @@ class Provenance(marks.Algebra):
         out = self.algebra.product(a, b)
         self.acts.multiplied(a, a_values, b, b_values, where.event)
         for one, one_values, other, other_values in ((a, a_values, b, b_values), (b, b_values, a, a_values)):
-            of_score = (one["kind"] == Kind.Q) & (other["kind"] == Kind.K)
-            if of_score.any():
+            kinds = set(one["kind"].tolist())
+            if Kind.Q in kinds:
+                of_score = (one["kind"] == Kind.Q) & (other["kind"] == Kind.K)
                 self._see("q", one, one_values, of_score, where)
                 self._see("k", other, other_values, of_score, where)
-            of_u = (one["kind"] == Kind.V) & (out["kind"] == Kind.U) & (other["kind"] != Kind.U)
-            if of_u.any():
+            if Kind.V in kinds:
+                of_u = (one["kind"] == Kind.V) & (out["kind"] == Kind.U) & (other["kind"] != Kind.U)
                 self._see("v", one, one_values, of_u, where)
                 self._see_weights(other[of_u], other_values[of_u], one["row"][of_u], where.only(of_u))
-            divided = (one["kind"] == Kind.U) & (other["kind"] == Kind.INVERSE_L)
-            if divided.any():
-                self.board.divided(one[divided], other[divided], other_values[divided], where.only(divided))
+            if Kind.U in kinds:
+                divided = (one["kind"] == Kind.U) & (other["kind"] == Kind.INVERSE_L)
+                if divided.any():
+                    self.board.divided(one[divided], other[divided], other_values[divided], where.only(divided))
             for kind, stage in _SUMS_OF_KEYS:
-                rescaled = (one["kind"] == kind) & (other["kind"] == Kind.R)
-                if rescaled.any():
+                if kind in kinds:
+                    rescaled = (one["kind"] == kind) & (other["kind"] == Kind.R)
                     values = other_values[rescaled]
                     self.board.rescaled(stage, one[rescaled], other[rescaled], values, where.only(rescaled))
-            padding = (other["kind"] == Kind.CONST) & (other_values == 0) & among(one["kind"], *_PADDED)
-            out[padding] = other[padding]
+            padding = (other["kind"] == Kind.CONST) & (other_values == 0)
+            if padding.any():
+                padding &= among(one["kind"], *_PADDED)
+                out[padding] = other[padding]
         if out["flags"].any():
             for flag in (Flag.INNER, Flag.KEY, Flag.HEAD, Flag.TIMES_L, Flag.UNWEIGHTED):
                 self.board.example(flag, a, b, out["flags"])

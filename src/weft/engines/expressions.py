@@ -15,6 +15,8 @@ from weft.core.errors import UsageError
 Number = int | float
 """A bool is an int here, as in C++."""
 
+HOLE = "???"
+"""What a draft has where a formula is missing."""
 LARGEST = 1 << 63
 """Integers must fit in 64 bits, so that every formula is cheap to evaluate."""
 
@@ -70,7 +72,8 @@ class Expression:
         try:
             tree = ast.parse(stripped, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise UsageError(f"{stripped!r} is not a formula") from error
+            missing = ": replace each ???" * (HOLE in stripped)
+            raise UsageError(f"{stripped!r} is not a formula{missing}") from error
         _check(tree, stripped)
         return cls(stripped, tree)
 

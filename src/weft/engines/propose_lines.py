@@ -5,20 +5,24 @@ its declaration agrees. PTX: from its parameters and how the code uses them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from weft.attention.named_shapes import Said, complete
+from weft.attention.size_roles import size_role
 from weft.core.records import Binary
 from weft.ptx.module import Function, Instruction, Mem, Module, Reg, Sym
 from weft.ptx.parse import parse
 from weft.toolchain.demangle import demangle
 
 from .element_types import CPP_TYPES
+from .expressions import HOLE
 from .kernel_declarations import columns_of, declarations
 from .pass_arguments import Parameter, parameters
 
 _COUNTS = ("i32", "u32", "i64", "u64")
 """Types of parameters that are most likely sizes."""
+_GRID_AXIS = re.compile(r"%ctaid\.([xyz])")
 
 
 _ELEMENTS = {
@@ -46,10 +50,11 @@ class ParameterUses:
 def propose_lines(source: str, binary: Binary) -> str:
     """Return lines for the top of the file, to be completed by hand."""
     declared = {match["name"]: match for match in declarations(source)}
-    sizes: dict[str, None] = {}
+    sizes: dict[str, str] = {}
     arrays: dict[str, str] = {}
     scalars: dict[str, str] = {}
     launches = []
+    axes = sorted(set(_GRID_AXIS.findall(binary.ptx)))
     for name, compiled in _kernels(binary, declared).items():
         match = declared.get(name)
         columns = list(columns_of(match)) if match else []
@@ -58,20 +63,56 @@ def propose_lines(source: str, binary: Binary) -> str:
         typed = [_declaration(column) for column in columns]
         passed = [argument for _, argument in typed]
         numbers = [a for type_text, a in typed if "*" not in type_text and _element(type_text) in _COUNTS]
+        usual = _of_attention(typed, numbers, axes)
         length = numbers[0] if numbers else "N"
-        sizes |= dict.fromkeys(numbers or ["N"])
+        sizes |= usual.sizes if usual else dict.fromkeys(numbers or ["N"], "1024")
         for type_text, argument in typed:
             if "*" in type_text:
                 role = "in" if "const" in type_text.split("*")[0] else "out"
                 start = " = normal" if role == "in" else ""
-                arrays.setdefault(argument, f"{role:<9} {argument} : {_element(type_text)}[{length}]{start}")
-            elif argument not in numbers:
-                scalars.setdefault(argument, f"scalar    {argument} : {_element(type_text)} = 1")
+                shape = usual.shapes.get(argument, length) if usual else length
+                arrays.setdefault(argument, f"{role:<9} {argument} : {_element(type_text)}[{shape}]{start}")
+            elif argument not in sizes:
+                value = usual.values.get(argument, "1") if usual else "1"
+                scalars.setdefault(argument, f"scalar    {argument} : {_element(type_text)} = {value}")
         arguments = "<...>" if match and match["template"] else ""
         call = f"{name}{arguments}({', '.join(passed)})"
-        launches.append(f"launch    {call} grid(cdiv({length}, 128)) block(128)")
-    first = "sizes     " + " ".join(f"{name}=1024" for name in sizes or ["N"])
+        grid = usual.launch if usual else f"grid(cdiv({length}, 128)) block(128)"
+        launches.append(f"launch    {call} {grid}")
+    first = "sizes     " + " ".join(f"{name}={value}" for name, value in (sizes or {"N": "1024"}).items())
     return "\n".join(f"// weft: {row}" for row in (first, *arrays.values(), *scalars.values(), *launches))
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """What the names of a kernel's parameters say about attention."""
+
+    sizes: Mapping[str, str]
+    shapes: Mapping[str, str]
+    values: Mapping[str, str]
+    launch: str
+
+
+def _of_attention(typed: Sequence[tuple[str, str]], numbers: Sequence[str], axes: Sequence[str]) -> _Usual | None:
+    """Return shapes, sizes and a launch to complete for a kernel with q, k and v; None for another kernel.
+
+    A kernel that has one axis of the grid for rows and others for heads and batch needs no parameter for these.
+    """
+    own = {role: name for name in numbers if (role := size_role(name))}
+    from_the_grid = [role for role in ("B", "H") if len(axes) > 1 and not {role, "BH"} & own.keys()]
+    given = [*from_the_grid, *numbers]
+    pointers = [name for type_text, name in typed if "*" in type_text]
+    is_float = dict.fromkeys(given, False)
+    is_float |= {name: _element(kind).startswith("f") for kind, name in typed if name not in (*pointers, *numbers)}
+    found = complete(Said(dict.fromkeys(pointers), is_float, values={}, constants={}, read=frozenset()))
+    if not found.shapes:
+        return None
+    batch, heads = (own.get(role, role) for role in ("B", "H"))
+    rows = f"cdiv({own.get('SQ', own.get('S', HOLE))}, {HOLE})"
+    grids = {2: f"{rows}, {own.get('BH', f'{batch} * {heads}')}", 3: f"{rows}, {heads}, {batch}"}
+    shapes = {name: ", ".join(shape) for name, shape in found.shapes.items()}
+    sizes = {name: found.values.get(name, HOLE) for name in given}
+    return _Usual(sizes, shapes, found.values, f"grid({grids.get(len(axes), HOLE)}) block({HOLE})")
 
 
 def _kernels(binary: Binary, declared: Mapping[str, re.Match[str]]) -> dict[str, tuple[Parameter, ...] | None]:

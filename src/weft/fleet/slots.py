@@ -1,7 +1,8 @@
 """Several workers on one machine: a process per slot, restarted when it dies, all ended together.
 
-Each is a `weft worker --slots 1`. The parent reads the events they print, so it knows what a slot that died had leased
-and queues that again at once; without a parent the lease would have to expire.
+Each is a `weft worker --slots 1`. The parent reads the events they print, so it knows what a slot that died was judging
+and queues that again at once, and with it what the slot had leased and not begun, which does not count as an attempt.
+Without a parent the leases would have to expire.
 """
 
 import contextlib
@@ -105,6 +106,7 @@ class Slots:
         if code > 0:
             raise FleetError(f"the worker {slot.name} ended with exit code {code}: its message is above")
         self._give_back(slot, f"the worker was killed by {signal.Signals(-code).name}")
+        self.store.reclaim(slot.name)
         with contextlib.suppress(StoreError):  # it may have died before it was registered
             self.store.stop_worker(slot.name)
         time.sleep(RESTART_SECONDS)

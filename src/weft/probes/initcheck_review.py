@@ -12,9 +12,8 @@ Following takes seconds, and a kernel is judged on many workloads: its result fo
 launches of the same kernel that depend on their contents in the same way (`_Known`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,15 +30,15 @@ from weft.vm.runtime.watch import Scene
 from .initcheck_reports import CODES, CTAS_REPORTED, UNWRITTEN_GLOBAL
 from .local_variables import variable_at
 from .refill import Effect, effect_of_contents
-from .taint import follow
+from .taint import follow, runnable
 from .taint_labels import Sink
 from .taint_slice import Slicer
+from .unset_registers import unset_variables
 
 MOST_CTAS, FIRST_CTAS = 8, 2
 """CTAs in which values are followed: at most, and where other contents of memory change nothing."""
 MOST_STEPS, MOST_STEPS_TO_NAME = 120_000, 30_000
 """Warp instructions spent on that in all CTAs together; and where other contents show whether a value has an effect."""
-_NO_LINE = frozenset({-1})
 _REACHES = "its value reaches"
 _SAME = "; with other initial contents the results and the branches of the launch are the same"
 _SAME_RESULT = "; with other initial contents the results of the launch are the same"
@@ -122,7 +121,7 @@ def review_debug_build(findings: tuple[Finding, ...], scene: Scene) -> tuple[Fin
     """Review a -G build, with its unset variables; what has no effect there is only information."""
     reads = _open_reads(scene)
     _follow_all(reads, scene, FIRST_CTAS, MOST_STEPS)
-    kept, unset = _described_all(findings, reads, scene), unset_variables(scene)
+    kept, unset = _described_all(findings, reads, scene), unset_variables(scene, MOST_STEPS)
     if not any(_open(finding) or _decides_a_branch(finding) for finding in kept):
         return kept + unset
     effect = effect_of_contents(scene)
@@ -190,7 +189,7 @@ def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int, most_s
         return  # most launches: nothing of the kernel is parsed
     left = most_steps
     wanted = sorted(frozenset().union(*(read.ctas for read in reads.values())))[:most_ctas]
-    for ctas in _runnable(scene, wanted):
+    for ctas in runnable(scene, wanted, MOST_STEPS):
         open_here = frozenset(line for line, read in reads.items() if read.sink is None and read.ctas & set(ctas))
         if not open_here or left <= 0:
             continue
@@ -201,15 +200,6 @@ def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int, most_s
                 reads[line].sink = followed.sinks[line]
             elif line in followed.harmless:
                 reads[line].harmless_in |= reads[line].ctas & set(ctas)
-
-
-def _runnable(scene: Scene, wanted: Sequence[int]) -> tuple[Sequence[int], ...]:
-    """Return the CTAs to run again, as they can run: one by one, or all together where one may wait for another or
-    use what another allocated.
-    """
-    if not scene.source.passes.waits and not scene.source.uses_heap:
-        return tuple((cta,) for cta in wanted)
-    return (range(prod(scene.launch.grid)),) if scene.instructions <= MOST_STEPS else ()
 
 
 def _described(finding: Finding, read: _Read, scene: Scene) -> Finding:
@@ -251,33 +241,3 @@ def _variable(layout: Layout, space: str, address: int) -> tuple[str, int]:
         if placed.space == space and placed.address <= address and (address < end or not placed.size_bytes):
             return placed.name, address - placed.address
     return "", 0
-
-
-def unset_variables(scene: Scene) -> tuple[Finding, ...]:
-    """Return a finding for each place that an unset register's value reaches, in the first, middle and last CTA.
-
-    In a -G build every use of a variable is still there, and scalars are registers. One that is live at the kernel's
-    start is read before it is set, on some path; a run that follows it shows whether a thread takes that path, and
-    whether the value has an effect. Optimised code is not checked: there such registers are the compiler's choice.
-    """
-    liveness = scene.source.kernel.liveness
-    registers = frozenset(liveness.at(0))
-    if not registers:
-        return ()
-    total = prod(scene.launch.grid)
-    found: dict[object, Finding] = {}
-    left = MOST_STEPS
-    for ctas in _runnable(scene, sorted({0, total // 2, total - 1})):
-        if left <= 0:
-            break
-        followed = follow(scene, ctas, _NO_LINE, left, registers=registers)
-        left -= followed.steps
-        for line, read in followed.unset.items():
-            sink = followed.sinks.get(line)
-            if sink is None:
-                continue
-            place = sink.instruction.place
-            message = f"read of an uninitialised variable (register {read.register}); {_REACHES} {sink.what}"
-            finding = Finding("I203", message, line, place, read.cta, read.warp, read.lanes, name=read.register)
-            found.setdefault(place or line, finding)
-    return tuple(found.values())

@@ -20,6 +20,7 @@ from weft.vm.context import (
     WORKER_WARPS,
 )
 from weft.vm.ir import Builder, Value, const
+from weft.vm.program import Program
 from weft.vm.runtime.shape import count_range, get
 from weft.vm.runtime.watch import Instrumentation, Scene
 
@@ -87,13 +88,16 @@ class Effect(Enum):
     RESULT = 2
 
 
-def effect_of_contents(scene: Scene) -> Effect:
-    """Return what other contents change in the launch's memory, findings and branches, as far as the fillings show."""
+def effect_of_contents(scene: Scene, program: Program | None = None) -> Effect:
+    """Return what other contents change in the launch's memory, findings and branches, as far as the fillings show.
+
+    `program` runs in place of the launch's own, with the same parameters.
+    """
     found = Effect.NOTHING
     contents: tuple[Refill, ...] = (*map(Refill, FILLINGS), *map(Mix, MULTIPLIERS))
-    left, ways = scene.trace(contents[0])
+    left, ways = scene.trace(contents[0], program)
     for other in contents[1:]:
-        other_left, other_ways = scene.trace(other)
+        other_left, other_ways = scene.trace(other, program)
         if other_left != left:
             return Effect.RESULT
         if other_ways != ways:

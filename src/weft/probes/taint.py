@@ -9,6 +9,7 @@ well); what `selp`, a guard or an `and` with zero bytes leaves out does not coun
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from weft.core.errors import WeftError
 from weft.shadow.transport import Transport
@@ -29,8 +30,19 @@ class Followed:
     """PTX lines of reads that were repeated and whose values reached nothing until the CTAs' end."""
     steps: int
     """Warp instructions that were executed for it."""
+    complete: bool
+    """Whether the CTAs ran to their end."""
     unset: Mapping[int, UnsetRead]
     """PTX line → the register it read although it was never set; also in `sinks` if the value has an effect."""
+
+
+def runnable(scene: Scene, wanted: Sequence[int], most_steps: int) -> tuple[Sequence[int], ...]:
+    """Return the CTAs to run again, as they can run: one by one, or all together where one may wait for another or
+    use what another allocated.
+    """
+    if not scene.source.passes.waits and not scene.source.uses_heap:
+        return tuple((cta,) for cta in wanted)
+    return (range(prod(scene.launch.grid)),) if scene.instructions <= most_steps else ()
 
 
 def follow(
@@ -74,4 +86,4 @@ def _follow(
     except WeftError:  # the interpreter cannot run it: nothing is known
         pass
     harmless = taint.seen - taint.sinks.keys() if complete else set()
-    return Followed(taint.sinks, frozenset(harmless), taint.steps, taint.unset_reads)
+    return Followed(taint.sinks, frozenset(harmless), taint.steps, complete, taint.unset_reads)

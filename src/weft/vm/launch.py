@@ -148,15 +148,16 @@ class _Run:
             other.execute(1, self.schedule, self.chosen if self.plan.ordered or ctas is None else ctas)
         return other.records.workers[0].probe
 
-    def _trace(self, watch: Instrumentation) -> tuple[bytes, tuple[int, ...]]:
-        """Run everything again from the initial memory with another watcher; return a digest of the final state, and
-        how often each block ran.
+    def _trace(self, watch: Instrumentation, program: Program | None) -> tuple[bytes, tuple[int, ...]]:
+        """Run everything again from the initial memory with another watcher, and another program if one is given;
+        return a digest of the final state, and how often each block ran.
 
         A loop that runs too long is stopped early: the trace differs already.
         """
         launch = replace(self.launch, max_steps=min(self.launch.max_steps, 4 * sum(self.visits) + SLICE))
         with self._from_before():
-            other = _Run(self.program, launch, self.memory, self.globals_at, watch, self.chip)
+            chosen = program.suited_to(launch.block) if program is not None else self.program
+            other = _Run(chosen, launch, self.memory, self.globals_at, watch, self.chip)
             outcome = other.execute(1, self.schedule, self.chosen)
             digest = hashlib.sha256()
             for buffer in self.memory.allocations:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from weft.attention.named_shapes import Unsaid, complete
 from weft.core.errors import CompileError, Unsupported, UsageError
 from weft.core.records import Binary
 from weft.engines.bind import bind_numbers
@@ -13,7 +14,7 @@ from weft.engines.launch_lines import parse_lines
 from weft.engines.launch_records import LaunchLines
 from weft.toolchain.cuda import compile_cuda
 
-from .attention_lines import Unsaid, as_task, complete
+from .attention_lines import as_task
 from .choose_function import Choice, binding_file, bound_defaults, choose_function
 from .cpp_tokens import refuse
 from .device_part import DevicePart, separate

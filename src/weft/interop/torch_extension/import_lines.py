@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from weft.attention.named_shapes import Said
 from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.engines.element_types import is_float
-from weft.engines.expressions import Expression
+from weft.engines.expressions import HOLE, Expression
 from weft.engines.propose_lines import parameter_uses
 from weft.ptx.parse import parse
 
-from .attention_lines import Said
 from .cuda_calls import settle_shape
 from .device_part import TYPES
 from .host_statements import HostRun
@@ -19,7 +19,6 @@ from .host_values import Dim3, Hole, HostLaunch, Number, Other, Pointer, Record,
 from .signatures import KernelSignature, Parameter
 from .size_names import choose_names, default_sizes, join_equal, rename
 
-HOLE = "???"
 ELEMENT = "ELEMENT"
 _VECTORS = {
     **dict.fromkeys(("float2", "float3", "float4"), "float"),

@@ -80,6 +80,12 @@ def _single(w: Warp, ins: Instruction) -> None:
     source = w.src(ins, "a")
     if ins.has("ftz") and atype == "f32":
         source = flush(source)
+    if atype in ("f16", "bf16") and dtype == "f32" and not ins.has("sat"):
+        # Every number of these types is one of f32: nothing is rounded.
+        wide = source.astype(np.float32)
+        nan = lanes_from_bits([_NAN["f32"]] * 32, "f32")
+        w.dst(ins, np.where(np.isnan(wide), nan, flush(wide) if ins.has("ftz") else wide))
+        return
     values = [int(x) for x in source] if _is_integer(atype) else list(source)
     if _is_integer(dtype):
         bits = [_integer(ins, x, dtype, atype) for x in values]

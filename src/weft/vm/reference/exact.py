@@ -87,14 +87,16 @@ def rounded(
     ptx_type: str,
     rounding: str,
     exact: Callable[..., tuple[Fraction, bool]],
+    known: Lanes | None = None,
 ) -> Lanes:
-    """Return `plain`, the result to nearest, replaced in finite cases by `exact(operands)`, rounded.
+    """Return `plain`, the result to nearest, replaced in finite cases by `exact(operands)`, rounded; not in the lanes
+    `known`, where it is right.
 
     `exact` takes the operands as fractions, then their signs; it returns the value and the sign of a zero.
     If an operand or the result is not finite (a division by zero), the rounding has no effect.
     """
     bits = plain.view(f"uint{8 * plain.dtype.itemsize}").copy()
-    for lane in range(len(plain)):
+    for lane in range(len(plain)) if known is None else np.flatnonzero(~known):
         items: list[Any] = [Fraction(float(x[lane])) if np.isfinite(x[lane]) else None for x in operands]
         signs = [bool(np.signbit(x[lane])) for x in operands]
         if None in items:

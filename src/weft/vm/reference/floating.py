@@ -130,6 +130,7 @@ def _plain(name: str, inputs: list[Lanes]) -> Lanes:
 def _operation(w: Warp, ins: Instruction, name: str, inputs: list[Lanes]) -> Lanes:
     rounding = ins.mods.get("rnd", "rn")
     plain = _plain(name, inputs)
+    known = None
     if rounding == "rn" and name not in ("fma", "mad"):
         return plain
     if rounding == "rn" and ins.type == "f32":
@@ -137,10 +138,9 @@ def _operation(w: Warp, ins: Instruction, name: str, inputs: list[Lanes]) -> Lan
         with np.errstate(all="ignore"):
             a, b, c = (x.astype(np.float64) for x in inputs)
             product, total = a * b, a * b + c
-            exact = (total - product == c) & (total - c == product)
-            if exact.all():
-                return total.astype(np.float32)
-    return rounded(plain, inputs, ins.type, rounding, _exact_of(name, rounding))
+            known = (total - product == c) & (total - c == product)
+            plain = np.where(known, total.astype(np.float32), plain)
+    return rounded(plain, inputs, ins.type, rounding, _exact_of(name, rounding), known)
 
 
 def _arithmetic(name: str, names: str) -> _Execute:

@@ -12,7 +12,8 @@ CARRY = "%cc"
 
 
 def _ints(w: Warp, ins: Instruction, name: str) -> list[int]:
-    return [int(value) for value in w.src(ins, name)]
+    values: list[int] = w.src(ins, name).tolist()
+    return values
 
 
 def _put(w: Warp, ins: Instruction, values: Iterable[int]) -> None:
@@ -67,7 +68,10 @@ def _sum(sign: int, *, carry_in: bool) -> Callable[[Warp, Instruction], None]:
             _carry(w, ins, a, b, sign, carry_in=carry_in)
         else:
             pairs = zip(a, b, strict=True)
-            _put(w, ins, [_by_halves(ins, x, y, lambda m, n: m + sign * n) for x, y in pairs])
+            if ins.type.endswith("x2"):
+                _put(w, ins, [_by_halves(ins, x, y, lambda m, n: m + sign * n) for x, y in pairs])
+            else:
+                _put(w, ins, [x + sign * y for x, y in pairs])
 
     return execute
 

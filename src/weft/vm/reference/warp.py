@@ -1,6 +1,7 @@
 """One warp of the reference interpreter: 32 lanes of registers as NumPy arrays."""
 
 import struct
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,7 @@ Lanes = npt.NDArray[Any]
 _FLOATS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 
 
+@lru_cache
 def dtype_of(ptx_type: str) -> np.dtype[Any]:
     """Return the NumPy type of a PTX type; packed and alternate types are their bits."""
     if ptx_type == "pred":

@@ -22,7 +22,7 @@ from ..memory import GlobalMemory
 from ..places import Places
 
 if TYPE_CHECKING:
-    from ..program import Plan, ProgramSource
+    from ..program import Plan, Program, ProgramSource
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,9 @@ class Scene:
     """The watcher's memory for the entire launch, one per host thread."""
     again: "Callable[[Instrumentation, Sequence[int] | None], npt.NDArray[np.uint8]]"
     """Runs some CTAs (None: all) again from the initial memory, then restores memory; returns the watcher's memory."""
-    trace: "Callable[[Instrumentation], tuple[bytes, tuple[int, ...]]]"
-    """Runs the launch again from the initial memory; returns a digest of the final state, and each block's visits."""
+    trace: "Callable[[Instrumentation, Program | None], tuple[bytes, tuple[int, ...]]]"
+    """Runs the launch again from the initial memory, with another program if one is given; returns a digest of the
+    final state, and each block's visits."""
 
 
 class Instrumentation:
