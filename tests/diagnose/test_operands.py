@@ -14,6 +14,9 @@ from weft.diagnose.start_lines import start_line
 from weft.judge.select import Choice, find_candidate
 from weft.repair.repair import Repair
 
+RAGGED = Shape("ragged", 1, 1, 1, 17, 65, 32)
+"""Some blocks of queries, some tiles of keys, both with a short one."""
+HEADS = Shape("heads", 2, 4, 2, 10, 20, 32)
 CASES = (
     # In these kernels the rescale and the inverse are computed some lines above their use.
     ("wmma", "rescale = __expf(m_old - m_safe)", "rescale = exp2f(m_old - m_safe)", "l"),
@@ -37,9 +40,7 @@ CASES = (
 def test_its_line_is_named(rung: str, old: str, new: str, stage: str, tmp_path: Path) -> None:
     file = write(tmp_path, rung, old, new)
     regime = "unit_normal" if stage != "m" else "offsets"  # there some largest score is below 0
-    choice = Choice(shapes=("split_65",), regimes=(regime,), masks=("none",), dtypes=("f16",), seeds=(0,))
-    candidate, supports = find_candidate(str(file), task="sdpa")
-    found = diagnose(candidate, supports, choice, shrink=False)
+    found = explained(file, task="sdpa", shape=RAGGED, regime=regime)
     place = place_of(found)
     assert stage_of(found) == stage
     assert place is not None and place.line == line_of(file, new)
@@ -92,9 +93,7 @@ def test_the_line_that_writes_only_a_part_is_named(
 )
 def test_the_line_of_the_index_is_named(rung: str, old: str, new: str, name: str, tmp_path: Path) -> None:
     file = write(tmp_path, rung, old, new)
-    choice = Choice(shapes=("gqa_4_ragged",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,))
-    candidate, supports = find_candidate(str(file), task="sdpa")
-    found = diagnose(candidate, supports, choice, shrink=False)
+    found = explained(file, task="sdpa", shape=HEADS if name != "keys_skipped" else Shape("keys", 1, 2, 1, 4, 33, 32))
     place = place_of(found)
     assert found.signatures[0].name == name
     assert place is not None and abs(place.line - line_of(file, new)) <= 3

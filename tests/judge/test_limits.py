@@ -49,6 +49,21 @@ def test_a_static_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
     assert verdict_of(verdict_record(limit)) == limit
 
 
+def test_an_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
+    verdicts = judged(tmp_path, "assert(D % 16 == 0);")
+    (limit,) = [verdict for verdict in verdicts if not verdict.passed]
+    assert limit.limit and limit.message.startswith(
+        "the kernel refuses D = 57 at odd_d (UNSAFE: X402 assertion failed: "
+    )
+    assert conclude(verdicts, 4).status is Status.PASSED
+
+
+@pytest.mark.parametrize("check", ["assert(D != 57 || SKV > 99);", "if (D == 57) o[-9] = 0; assert(D != 57);"])
+def test_another_assertion_or_finding_is_a_failure(check: str, tmp_path: Path) -> None:
+    """A value that is not the head dimension may be wrong because of a mistake."""
+    assert conclude(judged(tmp_path, check), 6).status is Status.UNSAFE
+
+
 def test_a_type_that_does_not_compile_is_a_limit(tmp_path: Path) -> None:
     check = "static_assert(sizeof(ELEMENT) == 2);"
     (limit,) = [verdict for verdict in judged(tmp_path, check, dtypes=("f16", "f32")) if not verdict.passed]

@@ -1,10 +1,12 @@
 """Judges all workloads of a candidate: in their order, or several at once in copies of this process."""
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from weft.attention.size_roles import size_role
 from weft.core.status import Status
 from weft.coverage.records import Boundary, Coverage
 from weft.tasks.task import Task, Workload
@@ -22,6 +24,8 @@ from .verdict import Verdict
 
 LIMITS = ("types", "dimensions")
 """Values of `Policy.limits`. Strict judging allows only the first: macros do not state which types a kernel has."""
+
+_ASSERTED = "assertion failed: "
 
 Found = TypeVar("Found", Judged, Elsewhere)
 FoundCo = TypeVar("FoundCo", Judged, Elsewhere, covariant=True)
@@ -120,7 +124,7 @@ class Judging:
                 return
 
     def _is_limit(self, verdict: Verdict, built: Set[tuple[str, ...]]) -> bool:
-        """Whether the kernel itself refuses a head dimension or a type: `static_assert(D % 16 == 0)`.
+        """Whether the kernel itself refuses a head dimension or a type: `static_assert(D % 16 == 0)`, `assert(D < 9)`.
 
         It must have run with the same macros apart from the type, so that a broken build is not a limit. Wrong numbers
         are never a limit.
@@ -130,7 +134,10 @@ class Judging:
         other_d = work.shape.d != first.shape.d and _build(work) in built
         other_type = work.dtype != first.dtype and _build(replace(work, dtype=first.dtype)) in built
         allowed = self.policy.limits
-        return refused and (("dimensions" in allowed and other_d) or ("types" in allowed and other_type))
+        by_dimension = "dimensions" in allowed and other_d
+        return (by_dimension and _asserts_dimension(verdict)) or (
+            refused and (by_dimension or ("types" in allowed and other_type))
+        )
 
     def _limited(self, verdict: Verdict) -> Verdict:
         """Return the verdict as a note, and drop the build's other workloads of that shape."""
@@ -154,6 +161,14 @@ class Judging:
     def coverage(self) -> Coverage:
         """Return which code the runs executed, and the sizes at which the kernel takes another branch."""
         return replace(self.runs.coverage(), boundaries=self.boundaries)
+
+
+def _asserts_dimension(verdict: Verdict) -> bool:
+    """Whether all that was found is an assertion about the head dimension alone."""
+    said = [finding.message.removeprefix(_ASSERTED) for finding in verdict.findings if finding.code == "X402"]
+    words = [re.findall(r"[A-Za-z_]\w*", expression) for expression in said]
+    about_d = all(names and all(size_role(name) == "D" for name in names) for names in words)
+    return verdict.status is Status.UNSAFE and about_d and len(said) == len(verdict.findings) > 0
 
 
 def _build(workload: Workload) -> tuple[str, ...]:
