@@ -65,6 +65,22 @@ def test_not_found(declared: str, used: str, tmp_path: Path) -> None:
     assert _unset(tmp_path, declared, used) == []
 
 
+@pytest.mark.parametrize(
+    ("declared", "used", "order"),
+    [
+        ("float score[4];", "y[i] = fmaxf(x[i], score[i]);\n        score[i] = x[i];", True),
+        ("", "float s; y[i] = fmaxf(x[i], s);\n        s = x[i];", True),
+        ("float sum;", "const float old = sum * 2.0f;\n        sum = old + x[i];", False),  # of the last iteration
+        ("float score[4];", "y[i] = fmaxf(x[i], score[i]);\n        score[0] = x[i];", False),
+    ],
+)
+def test_statements_in_the_wrong_order(declared: str, used: str, order: bool, tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(KERNEL.format(declared=declared, used=used))
+    (found,) = unset_names(str(file))
+    assert (found.set_after is not None and found.set_after.line == USED + 1) == order
+
+
 def test_the_declaration_is_named(tmp_path: Path) -> None:
     file = write(tmp_path, "paged_decode", "float products = 0.0f;", "float products;")
     found = explained(file, task="paged_decode", shape=Shape("decode", 1, 1, 1, 1, 5, 32))

@@ -43,6 +43,8 @@ class Unset:
     name: str
     declared: Place
     read: Place
+    set_after: Place | None
+    """The statement behind the read that gives it the value, if there is one: they are in the wrong order."""
 
 
 def unset_names(path: str) -> Iterator[Unset]:
@@ -57,7 +59,8 @@ def unset_names(path: str) -> Iterator[Unset]:
             name = _NAME.match(each)
             line = _read_at(text, name["name"], number, found.end(), around) if name is not None else 0
             if name is not None and line:
-                yield Unset(name["name"], Place(path, number), Place(path, line))
+                later = _set_after(text, name["name"], number, line)
+                yield Unset(name["name"], Place(path, number), Place(path, line), Place(path, later) if later else None)
 
 
 def _is_in_function(text: Statements, around: tuple[int, ...]) -> bool:
@@ -85,6 +88,21 @@ def _read_at(text: Statements, name: str, declared: int, end: int, around: tuple
             sure = not any(_CONDITION.match(text.lines[at - 1]) for at in inside)
             return number if _reads(before, rest.partition(";")[0], mention, sure=sure) else 0
     return 0
+
+
+def _set_after(text: Statements, name: str, declared: int, read: int) -> int:
+    """Return the line behind the read, in the same block, that sets what was read; else 0. A variable from outside this
+    block keeps its value for the next iteration, so it lacks its first value; an element of an array is set again.
+    """
+    block = text.chain(read)[:-1]
+    of_this_block = text.chain(declared)[:-1] == block
+    mentioned = re.search(rf"(?<![\w.>]){name}\b({_SUBSCRIPTS.pattern})?", text.code(read))
+    subscripts = mentioned[1] if mentioned is not None else None
+    if not of_this_block and subscripts is None:
+        return 0
+    sets = re.compile(rf"\s*{name}{re.escape(subscripts or '')}{_SETS.pattern}")
+    behind = (line for line in range(read + 1, read + MOST_LINES) if text.chain(line)[:-1] == block)
+    return next((line for line in behind if sets.match(text.code(line))), 0)
 
 
 def _reads(before: str, after: str, mention: re.Pattern[str], *, sure: bool) -> bool:

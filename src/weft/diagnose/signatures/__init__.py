@@ -11,6 +11,7 @@ from weft.diagnose.records import Case, Signature
 from .bases import wrong_base
 from .checkers import missing_barrier, region_overlap, stored_twice, uninitialised
 from .compiler import compiler_warning
+from .constants import wrong_constant
 from .degenerate import all_zeros, nan_from_empty_tile, no_maximum, uniform_weights
 from .factors import l_lacks_keys, l_too_large, lse_form, output_factor, score_factor
 from .known_wrong import wrong_implementation
@@ -47,6 +48,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     stored_twice,
     uninitialised,
     unset_variable,
+    wrong_constant,
     region_overlap,
     misread_input,
     cut_to_integer,
@@ -106,6 +108,7 @@ NAMES: tuple[str, ...] = (
     "stored_twice",
     "uninitialised",
     "unset_variable",
+    "wrong_constant",
     "region_overlap",
     "misread_input",
     "cut_to_integer",

@@ -20,7 +20,10 @@ def unset_variable(case: Case) -> Signature | None:
     read = statements_of(path).code(first.read.line).strip()
     message = f"`{first.name}` is declared without a value, and line {first.read.line} reads it first: `{read}`"
     cure = f"give `{first.name}` a value where it is declared: 0 to a sum, -inf to a maximum"
-    return Signature("unset_variable", message, cure, 0.96 if near else 0.85, place=first.declared)
+    if first.set_after is not None:
+        cure = f"set `{first.name}` before it is read: line {first.set_after.line} comes too late"
+    place = first.declared if first.set_after is None else first.read
+    return Signature("unset_variable", message, cure, 0.96 if near else 0.85, place=place)
 
 
 def _seen(case: Case) -> list[Place]:
