@@ -117,7 +117,11 @@ def _reader(case: Case, race: Finding) -> str:
     if stage_known or case.taps is None or place is None:
         return ""
     after = []
+    # P is multiplied where V is read, but only one of them was raced for.
+    others = {"q", "k", "v", "p"} - raced if raced else set()
     for (stage, _), tap in case.taps.taps.items():
+        if stage in others:
+            continue
         for event in np.unique(tap.event[tap.observed]):
             made = case.taps.events[int(event)].place
             if made is not None and _kernel_line(made) >= _kernel_line(place):
