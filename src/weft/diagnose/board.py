@@ -137,8 +137,7 @@ class Board:
         sheet = self.sheets[stage]
         fresh = sheet.event[rows, cols] == 0
         if fresh.any():
-            new = np.flatnonzero(fresh)[::-1]  # of equal indices NumPy keeps the last
-            sheet.put((rows[new], cols[new]), values[new], Where(where.event, where.lanes[new]), nodes[new])
+            sheet.put((rows[fresh], cols[fresh]), values[fresh], where.only(fresh), nodes[fresh])
         if once or len(self.disagreements) >= MOST_DISAGREEMENTS:
             return
         held = sheet.values[rows, cols]
