@@ -264,6 +264,12 @@ def test_a_layer_that_does_nothing_does_not_count(
     assert not list(tmp_path.parent.glob("stray"))
 
 
+def test_a_socket_of_another_probe_is_no_obstacle(tmp_path: Path) -> None:
+    """A child of an earlier probe of this process may hold it a little longer."""
+    with isolation_probe._bait():
+        assert probe(_small_room(tmp_path)).missing == probe_here().missing
+
+
 @pytest.mark.parametrize(
     ("module", "name", "level"),
     [(isolation_namespaces, "unshare", 2), (isolation, "restrict_files", 1), (isolation, "restrict_calls", 1)],

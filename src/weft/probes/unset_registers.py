@@ -22,7 +22,7 @@ from .taint import follow, runnable
 from .taint_labels import UnsetRead
 
 MOST_ALONE = 4
-"""Registers that are tried one by one: each costs a compilation."""
+"""Registers that are tested one by one: each costs a compilation."""
 _NO_LINE = frozenset({-1})
 _MEMORY = "weft_unset"
 _OUTCOMES = {Effect.RESULT: ("", "are different"), Effect.WAYS: (Severity.WARNING.value, "are the same")}

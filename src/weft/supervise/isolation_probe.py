@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import resource
+import secrets
 import shutil
 import signal
 import socket
@@ -66,7 +67,8 @@ def in_namespaces(room: Room, *, for_good: bool = True) -> int:
 
 @contextmanager
 def _bait() -> Iterator[_Bait]:
-    name = f"\0weft-probe-{os.getpid()}"
+    # Another thread may probe at the same time, and a child of an earlier probe may still hold its socket.
+    name = f"\0weft-probe-{secrets.token_hex(8)}"
     with socket.socket() as listener, socket.socket(socket.AF_UNIX) as local, NamedTemporaryFile() as secret:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -35,7 +35,7 @@ class Constant:
 
 
 def wrong_constant(case: Case) -> Signature | None:
-    """LOG2_E, LN_2 and the like have another value than their name says."""
+    """LOG2_E, LN_2 or a similar constant has another value than its name says."""
     found = None if case.verdict.passed else next(wrong_constants(str(case.candidate.path)), None)
     if found is None:
         return None
