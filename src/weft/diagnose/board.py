@@ -137,7 +137,9 @@ class Board:
         sheet = self.sheets[stage]
         fresh = sheet.event[rows, cols] == 0
         if fresh.any():
-            sheet.put((rows[fresh], cols[fresh]), values[fresh], where.only(fresh), nodes[fresh])
+            new = np.flatnonzero(fresh)
+            new = new[::-1] if where.in_steps else new  # of equal indices NumPy keeps the last
+            sheet.put((rows[new], cols[new]), values[new], where._replace(lanes=where.lanes[new]), nodes[new])
         if once or len(self.disagreements) >= MOST_DISAGREEMENTS:
             return
         held = sheet.values[rows, cols]

@@ -23,10 +23,12 @@ class Where(NamedTuple):
 
     event: int
     lanes: npt.NDArray[np.int64]
+    in_steps: bool = False
+    """Whether the values are those of several steps in turn, so that an element's first observation counts."""
 
     def only(self, which: npt.NDArray[np.bool_]) -> "Where":
         """Return it for some of the values."""
-        return Where(self.event, self.lanes[which])
+        return Where(self.event, self.lanes[which], self.in_steps)
 
 
 @dataclass(frozen=True)

@@ -200,15 +200,14 @@ class Provenance(marks.Algebra):
         x, y = (matrix_numbers(product.bits(name), kind) for name, kind in zip("ab", product.types, strict=False))
         m, n = c.shape
         result: Tags = c.reshape(-1).copy()
-        # All products at once, and then their sums. The last step comes first: of several observations of an element
-        # in one call the last counts, and that shall be the one of the first step.
-        steps = np.flatnonzero(a["kind"].any(axis=0) | b["kind"].any(axis=1))[::-1]
+        steps = np.flatnonzero(a["kind"].any(axis=0) | b["kind"].any(axis=1))
         if steps.size:
+            # All products at once, step by step, and then their sums.
             left, right = (np.repeat(each[:, steps].T.reshape(-1), n) for each in (a, x))
             top, bottom = (np.tile(each[steps], m).reshape(-1) for each in (b, y))
             lanes = np.tile(made_by, steps.size) if read_by is None else np.repeat(read_by[:, steps].T.reshape(-1), n)
-            terms = self.multiply(left, right, top, bottom, Where(event, lanes))
-            for term in terms.reshape(steps.size, m * n)[::-1]:
+            terms = self.multiply(left, right, top, bottom, Where(event, lanes, in_steps=True))
+            for term in terms.reshape(steps.size, m * n):
                 result = self.add(result, term)
 
         def done() -> None:
